@@ -18,7 +18,7 @@ from fedskew.method import Component, Method
 from fedskew.methods import METHODS
 from fedskew.privacy import histograms
 from fedskew.protection import protection_of
-from fedskew.report import Entry
+from fedskew.report import LabelledRun
 from fedskew.report.compared import compare
 from fedskew.report.sentences import cautions
 from fedskew.settings import Settings
@@ -166,9 +166,9 @@ def test_statistics_that_tell_the_histogram_are_refused(name: str, capsys: pytes
 def test_a_report_names_the_epsilons() -> None:
     told = {"histogram_noise": "discrete Laplace"}
     runs = [made_run(seed=s, histogram_epsilon=e, **told) for s, e in ((0, 3.0), (1, 0.5))]
-    found = compare([Entry("fedavg", str(run.config["histogram_epsilon"]), run.config["seed"], run) for run in runs])
-    assert "Servers knew label histograms with differential privacy, epsilon 0.5, 3.0." in cautions(found)
-    assert not any("histogram" in said for said in cautions(compare([Entry("fedavg", "", 0, made_run())])))
+    entries = [LabelledRun("fedavg", str(r.config["histogram_epsilon"]), r.config["seed"], r) for r in runs]
+    assert "Servers knew label histograms with differential privacy, epsilon 0.5, 3.0." in cautions(compare(entries))
+    assert not any("histogram" in said for said in cautions(compare([LabelledRun("fedavg", "", 0, made_run())])))
 
 
 def test_flower_is_refused() -> None:

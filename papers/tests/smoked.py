@@ -8,7 +8,7 @@ from typing import Any
 
 from fedskew.config.experiment import Experiment
 from fedskew.studies.study import Study
-from fedskew.studies.work import Job, work
+from fedskew.studies.work import RunJob, work
 from fedskew_papers.tables import protocol
 
 ROWS = {  # training rows of each label
@@ -40,7 +40,7 @@ def smoked(name: str, folder: Path) -> dict[str, dict[str, Any]]:
     """Its runs by method, each of which must come to an end."""
     study = Study(protocol(name).at("smoke"), folder)
     for one in study.missing():
-        outcome = work(Job(one.address, one.job, str(study.store.folder)))
+        outcome = work(RunJob(one.address, one.job, str(study.store.folder)))
         assert (outcome.state, outcome.reason) == ("finished", ""), one.cell.label
     table = study.table()
     rows = {row["label"]: row for row in table}

@@ -32,7 +32,7 @@ Objective = Callable[[Params], tuple[Tensor, Aux]]
 Grad = Callable[[Objective, Params], tuple[Params, Tensor, Aux]]
 
 
-class Shared(NamedTuple):
+class RoundInputs(NamedTuple):
     """What is the same for every client of a round: one object, which all jobs of the round refer to."""
 
     params: Params
@@ -42,7 +42,7 @@ class Shared(NamedTuple):
     rounds: Tensor  # () int64
 
 
-class Own(NamedTuple):
+class ClientInputs(NamedTuple):
     """What differs from client to client."""
 
     each: dict[str, Tree]  # broadcast to this client, by component
@@ -60,8 +60,8 @@ class Own(NamedTuple):
 class Job(NamedTuple):
     """One client's share of a round: tensors only, so that an engine may map over it."""
 
-    shared: Shared
-    own: Own
+    shared: RoundInputs
+    own: ClientInputs
 
 
 def autograd(objective: Objective, params: Params) -> tuple[Params, Tensor, Aux]:

@@ -5,7 +5,7 @@ uses the public rooms and the ground: `fedskew.data`, `fedskew.functional`, `fed
 `fedskew.privacy`, `fedskew.slots`, `fedskew.errors`, `fedskew.fields`, `fedskew.rng`, `fedskew.tree`, `fedskew.types`.
 
 A client job, and how it is run:
-    `Shared` is what all clients of a round are given, a `ClientJob` what one is given, with the plan of its local run.
+    `RoundInputs` is what all clients of a round are given, a `ClientJob` what one is given, with the plan of its run.
     A `Pace` and a `Member` of a chain are what the plan is made from. `ClientMemory` is kept between rounds.
     A `ClientEngine` makes and runs the jobs of one client where its rows are; an `Outcome` is what comes back, a
     `Fault` what in it is not finite. `first_infinite` looks at other trees.
@@ -55,7 +55,7 @@ from torch import Tensor
 from fedskew import sums, tree
 from fedskew._run import Result, launch
 from fedskew.averages import Kept as MeanModel
-from fedskew.client import Job, Shared
+from fedskew.client import Job, RoundInputs
 from fedskew.config.experiment import Experiment
 from fedskew.config.flags import experiment_of as experiment_of_flags
 from fedskew.config.recorded import finished
@@ -111,7 +111,7 @@ __all__ = [
     "AVERAGED", "EVALUATED", "FIT_CLASSES", "FIT_EXCHANGES", "GROUPED", "PERSONAL", "PLAIN", "TABLE_FILES", "TAIL",
     "Broadcast", "ClientEngine", "ClientJob", "ClientLogits", "ClientMemory", "Column", "Encoding", "Experiment",
     "Fault", "Fit", "Hold", "Iid", "Inputs", "MeanModel", "Member", "Model", "Observer", "Outcome", "Pace",
-    "RemoteEngine", "Result", "Row", "Settings", "Shared", "State", "Sums", "Tested", "arithmetic", "check_config",
+    "RemoteEngine", "Result", "RoundInputs", "Row", "Settings", "State", "Sums", "Tested", "arithmetic", "check_config",
     "close_round", "decode_images", "digests", "does_no_more", "draw_whole", "experiment_of_flags", "federation_of",
     "finished", "first_infinite", "fits_by", "flags_of", "frozen_digests", "guarded", "image_files",
     "launch", "left_out_words", "load_tree", "make", "method_named", "missing_rows", "named",
@@ -220,8 +220,9 @@ class ClientEngine(Threaded):
         return engine
 
     def job(
-        self, method: Method, shared: Shared, each: Mapping[str, Tree], member: Member, pace: Pace, memory: ClientMemory
-    ) -> ClientJob:
+        self, method: Method, shared: RoundInputs, each: Mapping[str, Tree], member: Member, pace: Pace,
+        memory: ClientMemory,
+    ) -> ClientJob:  # fmt: skip
         """The client's job in a round, planned from its own rows by the server's pace.
 
         Args:
@@ -232,13 +233,13 @@ class ClientEngine(Threaded):
             pace: of the server.
             memory: what the client keeps.
         """
-        layout, number, source = self.runtime.layout, int(shared.round), self.clients.own
+        layout, number, source = self.runtime.layout, int(shared.round), self.clients.source
         params, buffers, common = layout(shared.params), layout(shared.buffers), layout(shared.common)
         plan = self.planner.plan(method, source, member, pace, common.get(method.sampler.name, {}), number)
         rows = tree.map_tree(lambda leaf: leaf.unsqueeze(0), dict(each))
         given = Broadcast(number, params, buffers, common, rows)
         (place,) = self.jobs.of(method, [plan], given, memory, {member.client: 0}, member.member)
-        shared = Shared(params, buffers, common, shared.round, shared.rounds)
+        shared = RoundInputs(params, buffers, common, shared.round, shared.rounds)
         return place._replace(job=Job(shared, place.job.own._replace(each=dict(each))))
 
     def run(self, method: Method, job: ClientJob) -> tuple[Outcome, Fault | None]:
@@ -253,14 +254,14 @@ class ClientEngine(Threaded):
             return outcome, fault
         return outcome, None
 
-    def own_pace(self, method: Method, client: int, shared: Shared) -> tuple[Member, Pace]:
+    def own_pace(self, method: Method, client: int, shared: RoundInputs) -> tuple[Member, Pace]:
         """The client in a round, and its pace, by its own rows: where the server sees sums alone it knows neither."""
         ((plan,),) = self._planned(method, client, shared)
         return Member(client, 0, plan.offered, plan.used), plan.pace
 
-    def _planned(self, method: Method, client: int, shared: Shared) -> list[list[Plan]]:
+    def _planned(self, method: Method, client: int, shared: RoundInputs) -> list[list[Plan]]:
         given = Broadcast(int(shared.round), shared.params, shared.buffers, shared.common, {})
-        return self.planner.plans(method, Assignment(torch.tensor([[client]])), given, self.clients.own)
+        return self.planner.plans(method, Assignment(torch.tensor([[client]])), given, self.clients.source)
 
     def summand(self, method: Method, job: ClientJob, outcome: Outcome) -> Tree:
         """What a client adds to the sums of a round before it is weighed, with its own numbers, which weigh it."""
@@ -279,7 +280,7 @@ class ClientEngine(Threaded):
         known: dict[str, Any] = {"ids": ids, "chains": ids.unsqueeze(1), "reports": Report(**own["reports"])}
         return Cohort(self.task, **known, **own["rows"], before={}, round=round, uploads={})
 
-    def outcome_without_steps(self, method: Method, shared: Shared) -> Outcome:
+    def outcome_without_steps(self, method: Method, shared: RoundInputs) -> Outcome:
         """What client 0 gives after a local run that is over before its first step: names, shapes and types."""
         ((plan,),) = self._planned(method, 0, shared)
         given = Broadcast(1, shared.params, shared.buffers, shared.common, {})

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedskew.studies import study as module
-from fedskew.studies.work import Job, work
+from fedskew.studies.work import RunJob, work
 from support.attack import Line, some
 from support.bounds import bounded
 from support.fuzz import DATA, FILES, fault, fuzz_place, tried
@@ -41,7 +41,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs are done in this process, one after another; none is longer than two rounds."""
 
-    def schedule(jobs: list[Job], processes: int, told: Any) -> None:
+    def schedule(jobs: list[RunJob], processes: int, told: Any) -> None:
         for job in jobs[:4]:
             outcome = work(job)
             if outcome.state == "interrupted":

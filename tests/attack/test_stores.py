@@ -28,7 +28,7 @@ from fedskew.studies.merging import take
 from fedskew.studies.spec import spec_from
 from fedskew.studies.store import Store, read_archive, read_line
 from fedskew.studies.study import Study
-from fedskew.studies.work import Job, work
+from fedskew.studies.work import RunJob, work
 from fedskew_papers.runs import Runs
 from support.attack import Line, outcome, some, stand
 from support.bounds import bounded, within
@@ -54,7 +54,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("stores")
     study = Study(spec_from(["fedavg", "fedla"], OPTIONS), place / "store")
     for one in study.missing():
-        assert work(Job(one.address, one.job, str(study.store.folder))).state == "finished"
+        assert work(RunJob(one.address, one.job, str(study.store.folder))).state == "finished"
     study.save(place / "study")
     write(place / "store", place / "good.jsonl")
     return place

@@ -17,7 +17,7 @@ import pytest
 import fedskew as fs
 from fedskew.data.counts import Consortium, read_consortium, scaled
 from fedskew.records.clients import last_clients
-from fedskew.report.rehearsed import _told
+from fedskew.report.rehearsed import _words
 from fedskew.report.rehearsed import rehearsed as tables
 from fedskew.studies.rehearsal import Expected, Rehearsal, StandIn, expected, half_width
 from support.command import json_of, mistake, printed
@@ -289,5 +289,5 @@ def test_an_interval_that_holds_everything_is_words(rehearsed: tuple[Path, dict[
     site = {**rehearsed[1]["sites"][0], "gain": Expected(0.0, -0.5, 0.5), "accuracy": None, "rare_recall": None}
     shown = next(tables({**rehearsed[1], **site, "sites": [site], "rounds": 4}))
     assert shown.notes[-1].startswith("cannot tell: the interval is 0.8 long")
-    assert _told(Expected(0.7, 0.1, 0.95)) == "0.700 (cannot tell)" and _told(Expected(0.7, None, None)) == "0.700"
-    assert _told(Expected(0.7, 0.6, 0.95)) == "0.700 (0.60 to 0.95)" and _told(None) == "–"
+    assert _words(Expected(0.7, 0.1, 0.95)) == "0.700 (cannot tell)" and _words(Expected(0.7, None, None)) == "0.700"
+    assert _words(Expected(0.7, 0.6, 0.95)) == "0.700 (0.60 to 0.95)" and _words(None) == "–"

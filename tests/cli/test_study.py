@@ -15,7 +15,7 @@ from fedskew.studies import repeating
 from fedskew.studies.spec import spec_from
 from fedskew.studies.store import Store, archive_line
 from fedskew.studies.study import Study
-from fedskew.studies.work import Job, work
+from fedskew.studies.work import RunJob, work
 from support.command import fedskew, mistake, output_of, printed
 from support.scheduling import without_workers
 
@@ -26,7 +26,7 @@ def made_store(folder: Path, methods: list[str], seeds: tuple[int, ...] = (0, 1)
     """A study whose runs are done, in this process."""
     study = Study(spec_from(methods, OPTIONS, seeds=seeds), folder / "store")
     for one in study.missing():
-        assert work(Job(one.address, one.job, str(study.store.folder))).state == "finished"
+        assert work(RunJob(one.address, one.job, str(study.store.folder))).state == "finished"
     study.save(folder / "study")
     return study
 

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedskew.engines.clients import Source
+from fedskew.engines.clients import RowSource
 from fedskew.engines.counted import StepPlanner
 from fedskew.engines.guard import Guard, guarded
 from fedskew.engines.planning import Planner
@@ -51,8 +51,8 @@ def test_steps_are_those_of_a_client_with_the_rows(told: list[list[int]], data: 
     ids = Assignment(torch.arange(len(counts)).unsqueeze(1), quota)
     task, none = Task("fc", 3, 1, len(counts), 5), np.empty(0, np.int64)
     given_ = Broadcast(1, {}, {}, {}, {})
-    real = Planner(task, 0).plans(method, ids, given_, Source(rows, labels, counts))
-    counted = StepPlanner(task, 0).plans(method, ids, given_, Source([none] * len(counts), none, counts))
+    real = Planner(task, 0).plans(method, ids, given_, RowSource(rows, labels, counts))
+    counted = StepPlanner(task, 0).plans(method, ids, given_, RowSource([none] * len(counts), none, counts))
     for (a,), (b,) in zip(real, counted, strict=True):
         assert (len(a.batches), a.batches.shape[1], a.samples) == (len(b.batches), b.batches.shape[1], b.samples)
         assert (a.pace, a.lr, a.epochs, a.used.tolist()) == (b.pace, b.lr, b.epochs, b.used.tolist())
@@ -65,6 +65,6 @@ def test_memory_does_not_follow_the_rows(sampler: Shuffle) -> None:
     task = Task("fc", 3, 1, 1, 5)
     ((plan,),) = StepPlanner(task, 0).plans(
         method, Assignment(torch.zeros(1, 1, dtype=torch.int64)), Broadcast(1, {}, {}, {}, {}),
-        Source([none], none, counts),
+        RowSource([none], none, counts),
     )  # fmt: skip
     assert len(plan.batches) == (2 if sampler.name == "virtual_client" else 2 * -(-(10**12) // 64))

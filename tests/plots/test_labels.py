@@ -11,7 +11,7 @@ import pytest
 import fedskew as fs
 from fedskew.config.flags import experiment_from
 from fedskew.plots import rounds
-from fedskew.plots.canvas import Shown
+from fedskew.plots.canvas import PlottedRun
 from fedskew.plots.groups import groups_of, title_of
 
 pytest.importorskip("matplotlib")
@@ -112,7 +112,7 @@ def test_figures_of_one_seed_show_the_same_seed_of_every_method_and_name_it(tmp_
 
 def test_selection_shows_rows_clients_and_accuracy() -> None:
     rows = [{"round": r, "samples": 10, "clients": [1, [2, 3]], "accuracy": r / 10} for r in (1, 2, 3)]
-    used, clients, accuracy = rounds.selection([Shown("mine", Path("x"), {}, rows)]).axes
+    used, clients, accuracy = rounds.selection([PlottedRun("mine", Path("x"), {}, rows)]).axes
     assert used.lines[0].get_ydata().tolist() == [10, 20, 30] and list(clients.lines[0].get_ydata()) == [3, 3, 3]
     assert accuracy.lines[0].get_ydata().tolist() == [0.1, 0.2, 0.3]
 
@@ -120,5 +120,5 @@ def test_selection_shows_rows_clients_and_accuracy() -> None:
 def test_error_asymmetry_is_explained_where_it_is_shown() -> None:
     row = {"each": [0.5, 2.0, 1.0], "ratio": 4.0, "train_counts": [1, 2, 3]}
     rows = [{"round": r, "diagnostics": {"asymmetry": row}} for r in (1, 2)]
-    figure = rounds.asymmetry([Shown("mine", Path("x"), {}, rows)])
+    figure = rounds.asymmetry([PlottedRun("mine", Path("x"), {}, rows)])
     assert "mean probability that its test rows give to other classes" in figure.legends[0].get_title().get_text()

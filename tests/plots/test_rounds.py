@@ -59,7 +59,7 @@ def test_asymmetry_shows_the_mean_of_the_local_models(tmp_path: Path) -> None:
         found = {"each": [1.0, 1.5, 2.0], "ratio": 2.0, "local": local, "clients": {}, "train_counts": [3, 3, 3]}
         return {"round": n, "diagnostics": {"asymmetry": found}}
 
-    left, right = diagplots.asymmetry([diagplots.Shown("x", tmp_path, {}, [row(1), row(2)])]).axes
+    left, right = diagplots.asymmetry([diagplots.PlottedRun("x", tmp_path, {}, [row(1), row(2)])]).axes
     solid, dashed = left.get_lines()[:2]
     assert list(solid.get_ydata()) == [11.0, 12.0] and list(dashed.get_ydata()) == [2.0, 2.0]
     assert solid.get_label() == "x" and dashed.get_linestyle() == "--"
@@ -69,7 +69,7 @@ def test_asymmetry_shows_the_mean_of_the_local_models(tmp_path: Path) -> None:
 def test_per_class_shows_the_mean_of_the_cohort_beside_single_clients(recorded: Path) -> None:
     (group,) = groups_of([recorded])
     run = group.runs[0]
-    figure = diagplots.per_class([diagplots.Shown("x", run.folder, run.config, run.rows)])
+    figure = diagplots.per_class([diagplots.PlottedRun("x", run.folder, run.config, run.rows)])
     titles = [axes.get_title() for axes in figure.axes]
     assert any(t.startswith("mean of") for t in titles) and any(t.startswith("aggregated") for t in titles)
 
@@ -81,7 +81,7 @@ def test_a_figure_of_what_was_not_recorded_says_how_to(tmp_path: Path, capsys: p
     assert "unknown figure 'drfit'; did you mean 'drift'?" in said
     with pytest.raises(RecordError, match="is missing"):
         row = {"round": 1, "diagnostics": {"features": {"file": "features/none.safetensors"}}}
-        diagplots.tsne([diagplots.Shown("x", tmp_path, {}, [row])])
+        diagplots.tsne([diagplots.PlottedRun("x", tmp_path, {}, [row])])
 
 
 def test_the_page_of_figures_names_what_there_is() -> None:

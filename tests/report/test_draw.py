@@ -67,15 +67,15 @@ def test_a_shade_is_the_difference_from_the_baseline() -> None:
 def test_a_run_is_told_in_a_file_by_a_line_and_in_a_terminal_by_one_that_moves(
     study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from fedskew.studies.progress import Progress
-    from fedskew.studies.work import Outcome
+    from fedskew.studies.progress import StudyProgress
+    from fedskew.studies.work import RunOutcome
 
     (planned, _), *_ = study.entries()
     for terminal in (False, True):
         monkeypatch.setattr("rich.console.Console.is_terminal", property(lambda _, now=terminal: now))
         said = list[str]()
-        with Progress(study, 2, said.append) as progress:
-            progress.ended(Outcome(planned.address, "finished", score=0.5, seconds=1.0), planned)
+        with StudyProgress(study, 2, said.append) as progress:
+            progress.ended(RunOutcome(planned.address, "finished", score=0.5, seconds=1.0), planned)
         told = "fedavg, all, seed 0: mean10_accuracy 0.5000 (1.0 s"
         assert len(said) == (not terminal) and (terminal or told in said[0])
         assert (told in capsys.readouterr().err) is terminal

@@ -17,7 +17,7 @@ import pytest
 from fedskew import report
 from fedskew.errors import ConfigError, RecordError
 from fedskew.plots.drawing import Chart, Heat, Line, inline
-from fedskew.report import Entry, Trial
+from fedskew.report import LabelledRun, Trial
 from fedskew.report.compared import compare
 from fedskew.report.figures import curves
 from fedskew.report.page import _asset
@@ -125,7 +125,7 @@ def test_what_is_claimed_grows_with_the_seeds() -> None:
     assert re.search(gains, seven["verdict"]) and "p (Holm)" not in seven["results"]
     assert "p (Holm)" in eight["results"] and "yes, better" in eight["results"]
     runs = [made_run(f"r{k}", "fedavg", k) for k in range(5)]
-    alike = sections_of([Entry(m, "", k, runs[k]) for m in ("a", "b") for k in range(5)])
+    alike = sections_of([LabelledRun(m, "", k, runs[k]) for m in ("a", "b") for k in range(5)])
     assert "b is 0.0 points (0.0 to 0.0) ahead of a; no gain shown." in alike["verdict"]
     loss = sections_of(study(2, 1, 6), metric="loss")["verdict"]
     assert "method1 gains 0." in loss and " points" not in loss, "of a loss less is better"
@@ -160,7 +160,7 @@ def test_names_with_markup_are_text_everywhere() -> None:
             run = made_run(f"{HOSTILE}/{k}", "fedavg", k, names=(HOSTILE, "$100 & 5 %", "]]><b>"))
             run.config["partition"] = {"name": HOSTILE, "alpha": HOSTILE}
             run.summary["stopped"] = HOSTILE
-            entries += [Entry(m, setting, k, run) for setting in (HOSTILE, "other")]
+            entries += [LabelledRun(m, setting, k, run) for setting in (HOSTILE, "other")]
     trials = [Trial(HOSTILE, HOSTILE, {HOSTILE: 0.1 * i}, 0.5, i == 1) for i in (1, 2)]
     page = report.build(entries, title=HOSTILE, command=HOSTILE, notes=[HOSTILE], trials=trials)
     root = parsed(page)
@@ -240,7 +240,7 @@ def test_a_page_of_500_runs_has_at_most_2_mb(
 def test_a_line_has_at_most_60_points_and_ends_where_the_run_ends() -> None:
     chart, *_ = curves(compare(study(1, 1, 2, rounds=1000)), "", ["method0"], 60)
     assert len(chart.lines[0].x) == 60 and chart.lines[0].x[-1] == 1000
-    assert "Of 1000 evaluations 60 are drawn." in chart.told
+    assert "Of 1000 evaluations 60 are drawn." in chart.alt
 
 
 def test_what_a_run_ran_on_stands_in_its_line(tmp_path: Path) -> None:

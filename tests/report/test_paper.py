@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from fedskew.errors import ConfigError, RecordError
-from fedskew.report import Entry, Trial, paper
-from fedskew.report.tables import Cell, Table, to_csv
+from fedskew.report import LabelledRun, Trial, paper
+from fedskew.report.tables import ReportTable, TableCell, to_csv
 from support.reports import made_run, parsed, study, undrawn
 
 pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install -e '.[report]'")
@@ -30,7 +30,7 @@ def test_every_table_of_a_page_is_latex_that_balances_and_escapes(tmp_path: Path
     entries = []
     for i, e in enumerate(study(3, 2, 3, names=("5 % & #1", "a_b^c~{", "--x\\input{/etc/passwd}"))):
         e.run.summary["stopped"] = '<b>|" line\nbreak\x1b' if i == 1 else ""
-        entries.append(Entry(f"{e.method}_$x$ & 5 %#", f"{e.setting} {{~^", *e[2:]))
+        entries.append(LabelledRun(f"{e.method}_$x$ & 5 %#", f"{e.setting} {{~^", *e[2:]))
     trials = [Trial(entries[0].method, "", {"lr_{": 0.1 * i}, 0.5, i == 1) for i in (1, 2)]
     list(paper.write(entries, tmp_path / "r.html", tmp_path / "t", trials=trials, targets=(0.1, 0.9)))
     found = sorted((tmp_path / "t").glob("*.tex"))
@@ -57,7 +57,7 @@ def test_every_table_of_a_page_is_latex_that_balances_and_escapes(tmp_path: Path
 
 
 def test_csv_reads_back_and_holds_no_formula() -> None:
-    table = Table("t", "caption", ("class", "rows"), tuple((Cell(name), Cell("3")) for name in HOSTILE))
+    table = ReportTable("t", "caption", ("class", "rows"), tuple((TableCell(name), TableCell("3")) for name in HOSTILE))
     rows = list(csv.reader(io.StringIO(to_csv(table))))
     assert [row[1] for row in rows] == ["rows", "3", "3", "3", "3", "3"]
     assert rows[3][0] == "'=1+1" and rows[5][0] == "line\nbreak\\x1b" and rows[1][0] == HOSTILE[0]
@@ -76,7 +76,7 @@ def test_every_table_of_the_page_is_written(tmp_path: Path) -> None:
 @undrawn()
 def test_every_figure_of_the_page_is_written(tmp_path: Path) -> None:
     entries = study(3, 2, 2, names=("$\\frac{$", "_b", "漢字"))
-    entries = [Entry(f"_{e.method}$^", *e[1:]) for e in entries]
+    entries = [LabelledRun(f"_{e.method}$^", *e[1:]) for e in entries]
     list(paper.write(entries, tmp_path / "r.html", figures=tmp_path / "figures"))
     found = sorted(p.name for p in (tmp_path / "figures").iterdir())
     kinds = {re.sub(r"-\d+\.(pdf|svg)$", "", name) for name in found}
@@ -107,5 +107,5 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
 @undrawn()
 def test_a_label_is_no_name_of_a_file(tmp_path: Path) -> None:
     run = made_run()
-    list(paper.write([Entry("../../x", "../y/\0", 0, run)], tmp_path / "r.html", tmp_path / "t"))
+    list(paper.write([LabelledRun("../../x", "../y/\0", 0, run)], tmp_path / "r.html", tmp_path / "t"))
     assert {p.parent.name for p in tmp_path.rglob("*.csv")} == {"t"}

@@ -14,7 +14,7 @@ from fedskew import report
 from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError
 from fedskew.records.metrics import SCORES
-from fedskew.report import Entry, paper
+from fedskew.report import LabelledRun, paper
 from fedskew.report.listings import rank_cells
 from fedskew.studies.differences import average_ranks, differences
 from fedskew.studies.scores import Scores, reach
@@ -24,13 +24,13 @@ pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install -e '.
 pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install -e '.[plot]'")
 
 
-def scores_of(entries: list[Entry], key: str = "mean10_accuracy", higher: bool = True) -> Scores:
+def scores_of(entries: list[LabelledRun], key: str = "mean10_accuracy", higher: bool = True) -> Scores:
     runs = [(e.method, e.setting or "all", int(e.seed), e.run.summary[key]) for e in entries]
     return Scores.of(runs, key, higher)
 
 
 @undrawn()
-def written(entries: list[Entry], folder: Path, **asked: Any) -> dict[str, list[dict[str, str]]]:
+def written(entries: list[LabelledRun], folder: Path, **asked: Any) -> dict[str, list[dict[str, str]]]:
     """Records of every table, by the name of its file."""
     list(paper.write(entries, folder / "r.html", folder / "t", **asked))
     return {p.stem: list(csv.DictReader(p.read_text().splitlines())) for p in (folder / "t").glob("*.csv")}
@@ -215,7 +215,7 @@ def test_a_target_that_is_none_is_one_line() -> None:
 
 def test_a_setting_without_a_name_is_compared() -> None:
     entries = [
-        Entry(method, setting, k, made_run(f"{method}{setting}{k}", "fedavg", k, 0.4 + 0.1 * len(method)))
+        LabelledRun(method, setting, k, made_run(f"{method}{setting}{k}", "fedavg", k, 0.4 + 0.1 * len(method)))
         for method in ("a", "bc") for setting in ("", "all") for k in range(2)
     ]  # fmt: skip
     assert "combinations" not in sections_of(entries)["cautions"]

@@ -17,7 +17,7 @@ from fedskew.methods import METHODS
 from fedskew.records.clients import last_clients, read_clients
 from fedskew.records.summary import collapses
 from fedskew.report.compared import compare
-from fedskew.report.entries import Entry, from_folders, of_study
+from fedskew.report.entries import LabelledRun, from_folders, of_study
 from fedskew.report.figures import Detail, recalls
 from fedskew.report.listings import compact, results
 from fedskew.report.page import sections
@@ -162,7 +162,7 @@ def test_a_verdict_has_one_metric_one_range_of_rounds_and_one_unit(tmp_path: Pat
 def test_further_numbers_are_of_the_rows_of_the_metric() -> None:
     summary = {"rounds": 5, "mean10_val_accuracy": 0.6, "mean10_macro_f1": 0.1, "best_accuracy": 0.9}
     row = {"round": 5, "accuracy": 0.5, "val_accuracy": 0.6}
-    entries = [Entry("a", "", 0, Run(Path("r"), {}, [row], summary))]
+    entries = [LabelledRun("a", "", 0, Run(Path("r"), {}, [row], summary))]
     for metric in ("val_accuracy", "best_accuracy"):
         table = results(compare(entries, metric), "")
         assert "macro F1" not in table.head and not any("macro_f1" in name for name in table.records[0])

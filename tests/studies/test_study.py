@@ -27,7 +27,7 @@ from fedskew.studies.same import _leaves
 from fedskew.studies.spec import spec_from, tuning_of
 from fedskew.studies.store import Store, archive_line, thinned
 from fedskew.studies.study import Cost, Study, cost_of, shard_of
-from fedskew.studies.work import Job, work
+from fedskew.studies.work import RunJob, work
 from support.federations import small_digits
 from support.paths import TESTS
 from support.resuming import stop_after
@@ -253,7 +253,7 @@ def test_a_run_that_another_process_has_is_left_to_it(tmp_path: Path) -> None:
     folder = study.store.run_folder(planned.address)
     folder.mkdir(parents=True)
     hold = Hold(folder)
-    job = Job(planned.address, planned.job, str(tmp_path))
+    job = RunJob(planned.address, planned.job, str(tmp_path))
     assert work(job).state == "busy"
     hold.release()
     assert work(job).state == "finished"
@@ -266,7 +266,7 @@ def test_a_run_whose_deletion_was_killed_is_done_again(rounds: int, tmp_path: Pa
         spec_from(["fedavg"], [*SMALL, ("clients-every", "1"), ("checkpoint.every", "1")]), tmp_path / "store"
     )
     (planned,) = study.missing()
-    job, folder = Job(planned.address, planned.job, str(tmp_path / "store")), study.store.run_folder(planned.address)
+    job, folder = RunJob(planned.address, planned.job, str(tmp_path / "store")), study.store.run_folder(planned.address)
     assert work(job).state == "finished"
     shutil.copytree(folder, tmp_path / "whole")
     for number in range(1, len(OWN) + 1):
@@ -295,7 +295,7 @@ def test_half_a_run_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert [row["state"] for row in study.table()] == ["missing"], "its numbers are those of two rounds"
     plain, trained = Session.round, list[int]()
     monkeypatch.setattr(Session, "round", lambda self: trained.append(self.state.round + 1) or plain(self))
-    outcome = work(Job(planned.address, planned.job, str(tmp_path)))
+    outcome = work(RunJob(planned.address, planned.job, str(tmp_path)))
     assert outcome.state == "finished" and trained == [3, 4] and study.missing() == []
 
 

@@ -22,7 +22,7 @@ from fedskew.session import Session
 from fedskew.studies import pool
 from fedskew.studies.spec import spec_from
 from fedskew.studies.study import Study
-from fedskew.studies.work import Job, begin, work
+from fedskew.studies.work import RunJob, begin, work
 from support.paths import ROOT
 
 
@@ -31,14 +31,14 @@ def test_four_runs_share_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [pool.workers_of(d) for d in (["cpu"], [], ["cuda", "cuda"], ["cuda:0", "cuda:1", "cpu"])] == [16, 16, 4, 8]
 
 
-def job_of(folder: Path, rounds: int = 100_000) -> Job:
+def job_of(folder: Path, rounds: int = 100_000) -> RunJob:
     """The job of a small run."""
     given = [("clients", "5"), ("cohort", "2"), ("rounds", str(rounds)), ("model", "logistic")]
     (planned,) = Study(spec_from(["fedavg"], given), folder).missing()
-    return Job(planned.address, planned.job, str(folder))
+    return RunJob(planned.address, planned.job, str(folder))
 
 
-def begun(target: Callable[[Job], None], job: Job, patch: pytest.MonkeyPatch) -> Any:
+def begun(target: Callable[[RunJob], None], job: RunJob, patch: pytest.MonkeyPatch) -> Any:
     """A process that does something with a job; it imports this module."""
     patch.syspath_prepend(ROOT)
     process = multiprocessing.get_context("spawn").Process(target=target, args=(job,))
@@ -46,7 +46,7 @@ def begun(target: Callable[[Job], None], job: Job, patch: pytest.MonkeyPatch) ->
     return process
 
 
-def busy(job: Job) -> None:
+def busy(job: RunJob) -> None:
     """A worker with one run, which then waits for more, as in a pool."""
     begin()
     work(job)
@@ -73,7 +73,7 @@ class Asks:
         time.sleep(0.01)
 
 
-def unlucky(job: Job) -> None:
+def unlucky(job: RunJob) -> None:
     """A worker that is asked to end at such an instant of its third round."""
     begin()
     whole, count = Session.round, itertools.count(1)

@@ -17,7 +17,7 @@ import torch
 from fedskew.config.recorded import Run
 from fedskew.records.metrics import EACH, from_mixes
 from fedskew.records.summary import summarise
-from fedskew.report import Entry, build
+from fedskew.report import LabelledRun, build
 
 ENVIRONMENT = {"versions": {"fedskew": "0.1.0", "torch": "2.6.0"}, "python": "3.11.2", "platform": "Linux", "cores": 2}
 
@@ -72,7 +72,7 @@ def made_run(
     return Run(Path(folder), {**known, **config}, rows, summary)
 
 
-def study(methods: int, settings: int, seeds: int, tmp: Path | None = None, **more: Any) -> list[Entry]:
+def study(methods: int, settings: int, seeds: int, tmp: Path | None = None, **more: Any) -> list[LabelledRun]:
     """Runs of every method under every setting; with a folder, their environments stand there."""
     entries = []
     for m in range(methods):
@@ -87,7 +87,7 @@ def study(methods: int, settings: int, seeds: int, tmp: Path | None = None, **mo
                 partition = {"name": "dirichlet", "alpha": 0.01 * (s + 1)}
                 name = f"method{m}"
                 run = made_run(folder, name, k, 0.4 + 0.3 * m / methods, partition=partition, **more)
-                entries.append(Entry(name, f"alpha {0.01 * (s + 1):g}" if settings > 1 else "", k, run))
+                entries.append(LabelledRun(name, f"alpha {0.01 * (s + 1):g}" if settings > 1 else "", k, run))
     return entries
 
 
@@ -112,12 +112,12 @@ def undrawn() -> Iterator[None]:
 
 
 @undrawn()
-def page_of(entries: list[Entry], **asked: Any) -> ET.Element:
+def page_of(entries: list[LabelledRun], **asked: Any) -> ET.Element:
     """The page that compares these runs, parsed, without pictures."""
     return parsed(build(entries, **asked))
 
 
-def sections_of(entries: list[Entry], **asked: Any) -> dict[str, str]:
+def sections_of(entries: list[LabelledRun], **asked: Any) -> dict[str, str]:
     """Text of each section of the page that compares these runs, by its key."""
     return {s.attrib["id"]: words_of(s) for s in page_of(entries, **asked).iter("section")}
 

@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from fedskew.studies import repeating, study
-from fedskew.studies.work import Job, Outcome, work
+from fedskew.studies.work import RunJob, RunOutcome, work
 
 
 def done(of: study.Study, planned: Sequence[study.Planned] | None = None) -> list[str]:
     """Do what is missing of a study, or of some of its runs; the states."""
-    return [work(Job(one.address, one.job, str(of.store.folder))).state for one in of.missing(planned)]
+    return [work(RunJob(one.address, one.job, str(of.store.folder))).state for one in of.missing(planned)]
 
 
-def in_this_process(jobs: list[Job], processes: int, ended: Callable[[Outcome], None]) -> None:
+def in_this_process(jobs: list[RunJob], processes: int, ended: Callable[[RunOutcome], None]) -> None:
     """Runs one after another; takes the place of `fedskew.studies.pool.schedule`."""
     for job in jobs:
         ended(work(job))

@@ -20,7 +20,7 @@ from fedskew.errors import ConfigError
 from fedskew.studies.spec import spec_from
 from fedskew.studies.store import Store
 from fedskew.studies.study import Study
-from fedskew.studies.work import Job, work
+from fedskew.studies.work import RunJob, work
 from support.command import fedskew, mistake
 from support.resuming import recorded
 from support.scheduling import without_workers
@@ -160,7 +160,7 @@ def test_a_package_that_is_lost_in_the_worker_refuses_no_run(board: type[Board],
         raise ConfigError("tracking needs its package")
 
     fs.track.TRACKERS["tensorboard"] = lost
-    outcome = work(Job(one.address, one.job, str(study.store.folder), one.cell.name, track))
+    outcome = work(RunJob(one.address, one.job, str(study.store.folder), one.cell.name, track))
     assert outcome.state == "finished" and outcome.notes == (
         "tracking failed; the run continues without it: tracking needs its package",
     )

@@ -64,8 +64,8 @@ class Command(Page):
     def __init__(self, *args: Any, lines: Sequence[str] = (), missing: str = "", **options: Any) -> None:
         super().__init__(*args, **options)
         self.lines, self.missing = tuple(lines), missing
-        self.own = {flag: p for p in self.params if isinstance(p, click.Option) for flag in p.opts}
-        self.bare = {flag for flag, param in self.own.items() if param.is_flag}
+        self.own_options = {flag: p for p in self.params if isinstance(p, click.Option) for flag in p.opts}
+        self.bare = {flag for flag, param in self.own_options.items() if param.is_flag}
 
     # Words
 
@@ -76,7 +76,7 @@ class Command(Page):
             if any(word in args for word in HELP):
                 say(self.get_help(ctx))
                 ctx.exit()
-            repeated = [flag for flag, param in self.own.items() if param.multiple]
+            repeated = [flag for flag, param in self.own_options.items() if param.multiple]
             positional, flags = split(args, self.bare, partial(self.wanted, ctx), repeated)
             ctx.meta[TYPED] = flags
             self.take(ctx, positional, flags)
@@ -87,7 +87,7 @@ class Command(Page):
                 taken = "".join(f"one {str(p.metavar).strip('[]')} at a time" for p in arguments) or "options alone"
                 raise ConfigError(f"{ctx.command_path} takes {taken}; got {', '.join(map(repr, positional))}")
             switches = [word for word in args if word in self.bare]
-            given = [f"{flag}={value}" for flag, value in flags if flag in self.own]
+            given = [f"{flag}={value}" for flag, value in flags if flag in self.own_options]
             return super().parse_args(ctx, [*switches, *given, *positional])
 
     def take(self, ctx: click.Context, positional: list[str], flags: list[Pair]) -> None:
@@ -97,15 +97,15 @@ class Command(Page):
 
     def check_known(self, ctx: click.Context, flag: str) -> None:
         """Raise ConfigError for an option that the command does not have, with the one that was probably meant."""
-        if flag not in self.own:
-            near = closest(flag, self.own, listed=False)
-            listed = f"; it takes {', '.join(self.own) or 'no options'}; see `{ctx.command_path} --help`"
+        if flag not in self.own_options:
+            near = closest(flag, self.own_options, listed=False)
+            listed = f"; it takes {', '.join(self.own_options) or 'no options'}; see `{ctx.command_path} --help`"
             raise ConfigError(f"unknown option {flag!r} of {ctx.command_path}{near or listed}")
 
     def wanted(self, ctx: click.Context, flag: str) -> str:
         """What a flag without its value wants, after "must be followed by a value". Raises ConfigError if unknown."""
         self.check_known(ctx, flag)
-        param = self.own.get(flag)
+        param = self.own_options.get(flag)
         return f", {' '.join((param.help or '').split()).partition(';')[0].rstrip('.')}" if param else ""
 
     @contextmanager
@@ -125,7 +125,7 @@ class Command(Page):
 
     def flags(self) -> set[str]:
         """The flags that a message may mean."""
-        return {*self.own}
+        return {*self.own_options}
 
     def invoke(self, ctx: click.Context) -> Any:
         """Import what the command needs, then run it. Ctrl-C ends an import at once, later it raises."""
@@ -153,7 +153,7 @@ class Command(Page):
         yield "Options", [record for p in shown if (record := p.get_help_record(ctx))]
 
 
-class Group(Page, click.Group):
+class CommandGroup(Page, click.Group):
     """A command with subcommands, in titled sections."""
 
     def __init__(self, *args: Any, kind: str, lines: Sequence[str] = (), titles: Any = None, **options: Any) -> None:
@@ -168,8 +168,8 @@ class Group(Page, click.Group):
             raise ConfigError(f"{ctx.command_path} needs one of {', '.join(self.commands)}")
         if args[0].startswith("-") and args[0] not in options:
             near = closest(args[0], options, listed=False)
-            told = near or f"; options follow a command: see `{ctx.command_path} COMMAND --help`"
-            raise ConfigError(f"unknown option {args[0]!r}{told}")
+            hint = near or f"; options follow a command: see `{ctx.command_path} COMMAND --help`"
+            raise ConfigError(f"unknown option {args[0]!r}{hint}")
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:

@@ -38,12 +38,13 @@ def methods(wanted: tuple[str, ...], wide: bool, as_json: bool) -> None:
 
 def _print_methods(rows: list[dict[str, Any]], wide: bool) -> None:
     lines = []
-    plain = next(r for r in rows if r["name"] == "fedavg")["slots"]
+    fedavg = next(r for r in rows if r["name"] == "fedavg")["slots"]
     for row in rows:
-        own = [p["name"] for p in row["slots"]["parts"] if p["name"] != "cross_entropy"]
-        own += [v["name"] for slot, v in row["slots"].items() if slot != "parts" and v["name"] != plain[slot]["name"]]
+        slots = row["slots"]
+        beyond = [part["name"] for part in slots["parts"] if part["name"] != "cross_entropy"]
+        beyond += [v["name"] for slot, v in slots.items() if slot != "parts" and v["name"] != fedavg[slot]["name"]]
         up, down = ("; ".join(row[f]) or "–" for f in ("extra_upload", "extra_download"))
-        line = [row["name"], ", ".join(own) or "–", row["serves"], row["suffices"], "; ".join(row["reads"]) or "–"]
+        line = [row["name"], ", ".join(beyond) or "–", row["serves"], row["suffices"], "; ".join(row["reads"]) or "–"]
         lines.append([*line, *["–" if (up, down) == ("–", "–") else f"{up} / {down}"] * wide])
     heads = ("method", "beyond FedAvg", "serves", "suffices", "leaves the client", "extra up / down")
     show(grid(heads[: 5 + wide], lines, width=WIDE * wide), WIDE * wide)

@@ -11,7 +11,7 @@ import click
 
 from fedskew import __version__, plugins
 from fedskew.cli import interrupt
-from fedskew.cli.base import Group
+from fedskew.cli.base import CommandGroup
 from fedskew.cli.output import say, speaking
 from fedskew.errors import ConfigError, FedskewError, of_interrupt, one_line
 
@@ -50,12 +50,12 @@ EXAMPLES = (
 class Commands(Mapping[str, click.Command]):
     """The subcommands by name, those of plug-ins last. The file of one is imported when it is asked for."""
 
-    own = dict.fromkeys(chain(*TITLES.values()))
+    built_in = dict.fromkeys(chain(*TITLES.values()))
 
     @cached_property
     def added(self) -> dict[str, plugins.Brought]:
         """Those of plug-ins: each is a place "module:name" and a line of help."""
-        commands = plugins.distinct("command", self.own, plugins.brought("commands"))
+        commands = plugins.distinct("command", self.built_in, plugins.brought("commands"))
         for name, (distribution, _, thing) in list(commands.items()):
             if not isinstance(thing, tuple) or [type(each) for each in thing] != [str, str]:
                 rule = 'it must be ("module:name", "what it does"); got'
@@ -64,33 +64,33 @@ class Commands(Mapping[str, click.Command]):
         return commands
 
     def __getitem__(self, name: str) -> click.Command:
-        if name not in self.own:
+        if name not in self.built_in:
             return self._of_plugin(self.added[name])
         file = next((file for file, names in FILES.items() if name in names), name)
         command: click.Command = vars(import_module(f"fedskew.cli.{file}"))[name]
         return command
 
     def _of_plugin(self, brought: plugins.Brought) -> click.Command:
-        told = f"the command {brought.name!r} of {brought.distribution} cannot be used"
+        fault = f"the command {brought.name!r} of {brought.distribution} cannot be used"
         try:
             command = plugins.at(brought.thing[0])
         except Exception as error:
-            raise ConfigError(one_line(f"{told}; {type(error).__name__}: {error}")) from None
+            raise ConfigError(one_line(f"{fault}; {type(error).__name__}: {error}")) from None
         if isinstance(command, click.Command):
             return command
-        raise ConfigError(one_line(f"{told}; {brought.thing[0]} must be a command of click; got {command!r}"))
+        raise ConfigError(one_line(f"{fault}; {brought.thing[0]} must be a command of click; got {command!r}"))
 
     def __iter__(self) -> Iterator[str]:
-        yield from (*self.own, *self.added)
+        yield from (*self.built_in, *self.added)
 
     def __len__(self) -> int:
-        return len(self.own) + len(self.added)
+        return len(self.built_in) + len(self.added)
 
 
 COMMANDS = Commands()
 
 
-class Root(Group):
+class Root(CommandGroup):
     """`fedskew` itself, whose further commands come from plug-ins."""
 
     def unknown(self, name: str) -> ConfigError:
@@ -102,9 +102,9 @@ class Root(Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands under their titles, then those of each plug-in, of which none is imported."""
         super().format_commands(ctx, formatter)
-        for distribution, brought in groupby(COMMANDS.added.values(), lambda one: one.distribution):
+        for distribution, brought in groupby(COMMANDS.added.values(), lambda command: command.distribution):
             with formatter.section(f"From {distribution}"):
-                formatter.write_dl([(one.name, one.thing[1]) for one in brought])
+                formatter.write_dl([(command.name, command.thing[1]) for command in brought])
 
 
 @click.group("fedskew", cls=Root, kind="command", lines=EXAMPLES, titles=TITLES, commands=COMMANDS)
@@ -170,10 +170,10 @@ def _message_of(error: Exception) -> str:
         return error.format_message()
     if isinstance(error, OSError):
         return f"{error.filename or 'a file'} cannot be used: {error.strerror or error}"
-    said = str(error)
-    if any(phrase in said for phrase in TOO_LARGE):
-        return f"this needs more memory than there is: {said.partition('] . ')[2] or said}"
+    text = str(error)
+    if any(phrase in text for phrase in TOO_LARGE):
+        return f"this needs more memory than there is: {text.partition('] . ')[2] or text}"
     kind = type(error).__name__  # torch, whose error of a GPU this may be, is not imported here
-    if isinstance(error, MemoryError) or kind == "OutOfMemoryError" or any(words in said for words in ALLOCATION):
+    if isinstance(error, MemoryError) or kind == "OutOfMemoryError" or any(words in text for words in ALLOCATION):
         return SHORT
-    return "an option's value is beyond what the run's numbers hold" if BEYOND in said else ""
+    return "an option's value is beyond what the run's numbers hold" if BEYOND in text else ""

@@ -145,10 +145,10 @@ def _spec(methods: Sequence[str], rest: Sequence[Pair], given: dict[str, Any]) -
         beside = [*methods[1:], *(f"--{pair[0]}" for pair in rest if pair not in elsewhere)]
         named = [flag_of(name) for name in OF_FILE if given[name] and name != "seeds"]
         if beside or named:
-            told = " ".join([*beside, *named])
+            words = " ".join([*beside, *named])
             raise ConfigError(
                 "a study file must be used alone, or with --seeds and options of where to run it, such as --device; "
-                f"got {told!r}"
+                f"got {words!r}"
             )
         spec = instead(read_spec(file), elsewhere)
         return replace(spec, seeds=seeds_of(given["seeds"])) if given["seeds"] else spec

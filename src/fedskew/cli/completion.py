@@ -91,7 +91,7 @@ def _values() -> dict[str, list[str]]:
 
 def _bash(root: click.Group, offers: list[Offer], values: dict[str, list[str]]) -> list[str]:
     """A function of bash, which zsh takes, too. Where it offers nothing, the shell offers files."""
-    commands = [(f'"{one.command}"' if " " in one.command else f'"{one.command} "*', one) for one in offers]
+    commands = [(f'"{offer.command}"' if " " in offer.command else f'"{offer.command} "*', offer) for offer in offers]
     return [
         '[ -z "$ZSH_VERSION" ] || { autoload -U +X bashcompinit && bashcompinit; }',
         "_fedskew() {",
@@ -99,11 +99,11 @@ def _bash(root: click.Group, offers: list[Offer], values: dict[str, list[str]]) 
         '  local command="${COMP_WORDS[1]} ${COMP_WORDS[2]}"',
         f'  if [ "$COMP_CWORD" -le 1 ]; then offered="{" ".join(root.commands)} --help"',
         '  elif [ "${now:0:1}" = "-" ]; then case "$command" in',
-        *(f'    {place}) offered="{" ".join(one.flags)}" ;;' for place, one in commands),
+        *(f'    {place}) offered="{" ".join(offer.flags)}" ;;' for place, offer in commands),
         '  esac; elif [ "${before:0:1}" = "-" ]; then case "$before" in',
         *(f'    {flag}) offered="{" ".join(names)}" ;;' for flag, names in values.items()),
         '  esac; else case "$command" in',
-        *(f'    {place}) offered="{" ".join(one.names)}" ;;' for place, one in commands),
+        *(f'    {place}) offered="{" ".join(offer.names)}" ;;' for place, offer in commands),
         "  esac; fi",
         '  COMPREPLY=($(compgen -W "$offered" -- "$now"))',
         "}",
@@ -113,13 +113,13 @@ def _bash(root: click.Group, offers: list[Offer], values: dict[str, list[str]]) 
 
 def _fish(commands: list[str], offers: list[Offer], values: dict[str, list[str]]) -> list[str]:
     """A rule of fish for each command, and for each option that takes names."""
-    seen = "__fish_seen_subcommand_from"
+    seen_command = "__fish_seen_subcommand_from"
     return [
         f"complete -c fedskew -n __fish_use_subcommand -f -a '{' '.join(commands)}'",
         *(
-            f"complete -c fedskew -n '{seen} {one.command.replace(' ', f'; and {seen} ')}'"
-            f" -a '{' '.join([*one.names, *one.flags])}'"
-            for one in offers
+            f"complete -c fedskew -n '{seen_command} {offer.command.replace(' ', f'; and {seen_command} ')}'"
+            f" -a '{' '.join([*offer.names, *offer.flags])}'"
+            for offer in offers
         ),
         *(f"complete -c fedskew -l {flag[2:]} -x -a '{' '.join(names)}'" for flag, names in values.items()),
     ]

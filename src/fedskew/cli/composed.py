@@ -30,8 +30,8 @@ def help_of(option: Option) -> tuple[str, str]:
     facts += [limit.rule.removeprefix("be ") for limit in limits_of(option.type)]
     if option.default is not None and (default := as_word(option.default)):  # the help explains what is unset
         facts.append(f"default: {default}")
-    told = " ".join(option.help.split()) + (f"  [{'; '.join(facts)}]" if facts else "")
-    return f"{', '.join(option.flags)} {metavar}", told
+    text = " ".join(option.help.split()) + (f"  [{'; '.join(facts)}]" if facts else "")
+    return f"{', '.join(option.flags)} {metavar}", text
 
 
 class WithRunOptions(Command):
@@ -43,12 +43,12 @@ class WithRunOptions(Command):
         from fedskew.methods import METHODS
 
         words = ctx.meta[WORDS]
-        if flag in self.own or flag[2:] in NAMED:
+        if flag in self.own_options or flag[2:] in NAMED:
             return
         lines = [[word, *words] for word in words if word in METHODS] or [words]  # without METHOD, --from may name one
         options = [Options(outline(line)) for line in lines]
         if not any(flag in each for each in options):
-            unknown_option(flag, options[0], self.own)
+            unknown_option(flag, options[0], self.own_options)
 
 
 class Composed(WithRunOptions):
@@ -68,16 +68,16 @@ class Composed(WithRunOptions):
     def take(self, ctx: click.Context, positional: list[str], flags: list[Pair]) -> None:
         """Both passes: ``ctx.params["experiment"]`` is what the words name. Raises ConfigError."""
         prepare()
-        if "--from" in dict(flags) and "--from" not in self.own:
+        if "--from" in dict(flags) and "--from" not in self.own_options:
             super().take(ctx, positional, [pair for pair in flags if pair[0] == "--from"])
-        options = [pair for pair in flags if pair[0] == "--from" or pair[0] not in self.own]
+        options = [pair for pair in flags if pair[0] == "--from" or pair[0] not in self.own_options]
         ctx.params["experiment"] = self.experiment(positional, options, dict(flags))
 
     def experiment(self, positional: list[str], options: list[Pair], given: dict[str, Any]) -> Experiment | None:
         """The experiment that METHOD and options name; ``given`` has the command's own options, too."""
         from fedskew.config.flags import experiment_of
 
-        return experiment_of(positional, options, self.own)
+        return experiment_of(positional, options, self.own_options)
 
     def flags(self) -> set[str]:
         """Those of the composition and of the federation, too."""
@@ -105,9 +105,9 @@ class Composed(WithRunOptions):
         methods = words[:1] if any(p.name == "method" for p in self.params) else []
         flags = [pair for pair in pairs if pair[0]]
         base = compose(methods or ([] if "--from" in dict(flags) else ["fedavg"]), flags)
-        if self.own:
-            own = [p for p in self.params if isinstance(p, click.Option)]
-            yield "Options of the command", [record for p in own if (record := p.get_help_record(ctx))]
+        if self.own_options:
+            params = [p for p in self.params if isinstance(p, click.Option)]
+            yield "Options of the command", [record for p in params if (record := p.get_help_record(ctx))]
         method = f" of {base.method.name}" if self.fields == "all" else ""
         composed = [row for slot in self.slots for row in _names_of(slot, base)]
         yield f"Composition{method}", [*composed, *([_preset_of(base)] if "pace" in self.slots else [])]

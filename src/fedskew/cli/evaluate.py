@@ -54,7 +54,7 @@ class RunAndData(Beside):
             if ALIASES.get(flag, flag) in OF_THE_RUN:
                 raise ConfigError(f"{flag} has no meaning here: rows are encoded like the run's training rows")
         if options and "--data" not in given:
-            if near := closest(options[0][0], self.own, listed=False):
+            if near := closest(options[0][0], self.own_options, listed=False):
                 raise ConfigError(f"unknown option {options[0][0]!r}{near}")
             raise ConfigError(f"{options[0][0]} must be used with --data")
         return super().experiment(positional, options, given)
@@ -131,8 +131,8 @@ def evaluate(
     require(table is None, "csv", "be used with --by client", table)
     about = read_description(Path(run))
     trained, recorded = load_model(run, best=best, client=client), read_run(run)
-    for told in _notes(recorded, about, experiment, best, client):
-        note(told)
+    for warning in _notes(recorded, about, experiment, best, client):
+        note(warning)
     require(experiment is None or on == "test", "on", "be used without --data, which names the rows", on)
     require(client is None or on == "test", "on", "be test for a client's own model", on)
     deciding = any(given is not None for given in (threshold, positive, figures))
@@ -149,8 +149,8 @@ def evaluate(
     source: Any = fed
     if experiment is not None:
         source = rows_of(experiment.data, experiment.path, trained.inputs)
-        for told in source.notes if isinstance(source, Rows) else ():
-            note(told)
+        for warning in source.notes if isinstance(source, Rows) else ():
+            note(warning)
     elif fed is not None and number is not None:
         source = fed.of_client(number)
     recall_at = recorded.config.get("recall_at", PRECISION)
@@ -159,8 +159,8 @@ def evaluate(
     metrics = None if column is None or scores.labels is None else _one_against_rest(scores, column)
     pictures = () if column is None or figures is None else _drawn(scores, column, figures)
     of_decision = _decision_notes(scores, fed if experiment is None else None, on, client)
-    for told in (*scores.notes, *_of_others(scores, about, client), *of_decision):
-        note(told)
+    for warning in (*scores.notes, *_of_others(scores, about, client), *of_decision):
+        note(warning)
     if out is not None:
         write_atomic(Path(out), scores.text().encode())
     if as_json:
@@ -183,8 +183,8 @@ def _one_against_rest(scores: RowScores, column: int) -> Row:
     metrics = report(scores.labels, scores.probabilities, column, limits, scores.owners, scores.clients)
     if decision and decision.each:
         for name, client in metrics.get("clients", {}).items():
-            one = decision.of(name)
-            client["chosen"] = {"threshold": one.threshold, "on": one.client or "all clients"}
+            chosen = decision.of(name)
+            client["chosen"] = {"threshold": chosen.threshold, "on": chosen.client or "all clients"}
     return metrics
 
 
@@ -339,11 +339,11 @@ def _of_others(scores: RowScores, about: dict[str, Any], client: str | None) -> 
     if client is None:
         return
     owners = owners_of(about)
-    own = owners[client_number(about, client)]
+    owner = owners[client_number(about, client)]
     for names in scores.beside.values():
-        others = sum(name != own for name in names)
+        others = sum(name != owner for name in names)
         if others and set(names) & ({*owners.values()} - {*map(str, owners)}):  # the column has clients' names
-            yield f"{others} of {len(names)} rows are not of {own}, whose own model scores them"
+            yield f"{others} of {len(names)} rows are not of {owner}, whose own model scores them"
 
 
 # Decisions
@@ -364,9 +364,9 @@ def _decision_notes(scores: RowScores, fed: Federation | None, on: On, client: s
         yield f"the threshold was chosen on {scores.decision.rows} rows, {least} of the rarer kind; it is hardly known"
     if client is not None and not scores.decision.client:
         yield f"no column says whose a {scores.decision.chosen_on} row is; it was chosen on all clients' rows"
-    for name, one in scores.decision.each.items():
-        if min(one.positives, one.rows - one.positives) < 2 * FEW:
-            yield f"{name}: its threshold was chosen on {one.rows} rows, {one.positives} positive; it is hardly known"
+    for name, d in scores.decision.each.items():
+        if min(d.positives, d.rows - d.positives) < 2 * FEW:
+            yield f"{name}: its threshold was chosen on {d.rows} rows, {d.positives} positive; it is hardly known"
     if scores.decision.each and scores.whose and (rest := sorted({*scores.whose} - {*scores.decision.each})):
         of_all = f"fewer than {FEW} {scores.decision.chosen_on} rows of either kind; the threshold of all rows decides"
         yield f"{some([name or 'rows without a client' for name in rest])}: {of_all}"
@@ -380,9 +380,9 @@ def _decided(decision: Decision) -> str:
     if not decision.chosen_on:
         return rule
     rows = f"{decision.rows} {decision.chosen_on} rows{f' of {decision.client}' * bool(decision.client)}"
-    own = "".join(f"\n{name}: p >= {one.threshold:.6g}, on its own {one.rows} rows, {one.positives} of them positive"
-                  for name, one in decision.each.items())  # fmt: skip
-    return f"{rule}, chosen by {decision.rule} on {rows}, {decision.positives} of them positive{own}"
+    clients = "".join(f"\n{name}: p >= {d.threshold:.6g}, on its own {d.rows} rows, {d.positives} of them positive"
+                      for name, d in decision.each.items())  # fmt: skip
+    return f"{rule}, chosen by {decision.rule} on {rows}, {decision.positives} of them positive{clients}"
 
 
 def _say_report(positive: str, decision: Decision | None, metrics: Row) -> None:
@@ -407,9 +407,10 @@ def _say_report(positive: str, decision: Decision | None, metrics: Row) -> None:
         if decision and decision.each:
             view.add_column("p >=", justify="right")
         for name, client in metrics["clients"].items():
-            own = [f"{client['chosen']['threshold']:.4f}"] if "chosen" in client else []
-            cells = [client["auroc"], *(client[kinds[-1]][share] for share in SHARES)]
-            view.add_row(name, f"{client['positives']:,} of {client['rows']:,}", *(_cell(c, "\n") for c in cells), *own)
+            threshold = [f"{client['chosen']['threshold']:.4f}"] if "chosen" in client else []
+            intervals = [client["auroc"], *(client[kinds[-1]][share] for share in SHARES)]
+            cells = [f"{client['positives']:,} of {client['rows']:,}", *(_cell(metric, "\n") for metric in intervals)]
+            view.add_row(name, *cells, *threshold)
             for note in client["notes"]:
                 notes.setdefault(note, []).append(name)
         say("")

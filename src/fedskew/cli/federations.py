@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedskew.cli.base import TYPED, Group
+from fedskew.cli.base import TYPED, CommandGroup
 from fedskew.cli.composed import Beside, FileOrOptions
 from fedskew.cli.output import say, show
 from fedskew.cli.values import FILE, POSITIVE, RUN
@@ -79,8 +79,9 @@ MADE = "fedskew partition make --partition shards --clients 20 --out split.npz"
 
 
 @click.group(
-    cls=Group, kind="action of fedskew partition", lines=(MADE, "fedskew partition verify split.npz --data digits")
-)
+    cls=CommandGroup, kind="action of fedskew partition",
+    lines=(MADE, "fedskew partition verify split.npz --data digits"),
+)  # fmt: skip
 def partition() -> None:
     """Make and verify partition files; `fedskew describe FILE` shows one."""
 

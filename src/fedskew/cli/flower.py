@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from fedskew.cli.base import TYPED, Command, Group
+from fedskew.cli.base import TYPED, Command, CommandGroup
 from fedskew.cli.composed import Composed
 from fedskew.cli.output import say
 from fedskew.cli.values import FOLDER, POSITIVE, Value
@@ -26,7 +26,7 @@ EXAMPLES = (
 )
 
 
-@click.group("flower", cls=Group, kind="action of fedskew flower", lines=EXAMPLES)
+@click.group("flower", cls=CommandGroup, kind="action of fedskew flower", lines=EXAMPLES)
 def flower() -> None:
     """Train with Flower on the machines that hold the data: write an app, certificates and keys."""
 
@@ -63,8 +63,8 @@ def init(
     fed = None if own_data else experiment.federation()
     data = experiment.data.load(experiment.path) if fed is None else fed.dataset
     clients = (experiment.clients or 5) if fed is None else fed.clients
-    own = ("--out", "--encoding")
-    given = {ALIASES.get(flag, flag)[2:]: _typed(value) for flag, value in ctx.meta[TYPED] if flag not in own}
+    excluded = ("--out", "--encoding")
+    given = {ALIASES.get(flag, flag)[2:]: _typed(value) for flag, value in ctx.meta[TYPED] if flag not in excluded}
     aliases = {full[2:]: short[2:] for short, full in ALIASES.items()}
     require(encoding == "example" or data.encoding is not None, "encoding", rule, encoding)
     config = config_of(experiment, own_data=own_data, clients=clients)
@@ -129,14 +129,14 @@ def keys(app: str, nodes: int | None, host: str) -> None:
 
     from fedskew.flower.app import nodes_of, write_keys
 
-    made = write_keys(Path(app), nodes or nodes_of(Path(app)), host)
-    say(f"{plural(len(made), 'new file')} in {Path(app) / 'keys'}")
+    files = write_keys(Path(app), nodes or nodes_of(Path(app)), host)
+    say(f"{plural(len(files), 'new file')} in {Path(app) / 'keys'}")
 
 
 @flower.command("own", cls=Command, lines=(EXAMPLES[2],))
 @click.argument("state", metavar="STATE", type=FOLDER)
 @click.option("--out", type=FOLDER, default="own-model", help="a new folder for the model")
-def own(state: str, out: str) -> None:
+def own_model(state: str, out: str) -> None:
     """Take the own model of a client out of its node's folder STATE, after a run with keep-own=true.
 
     STATE is the client's folder for the run, app/state/RUN/client-K; the node's log names it. The folder --out is for
@@ -146,8 +146,8 @@ def own(state: str, out: str) -> None:
 
     from fedskew.flower.memory import take_out
 
-    told = take_out(Path(state), Path(out))
-    say(f"{told}: {out}; `fedskew evaluate {out} --data csv --path FILE` scores rows")
+    description = take_out(Path(state), Path(out))
+    say(f"{description}: {out}; `fedskew evaluate {out} --data csv --path FILE` scores rows")
 
 
 def _typed(value: str) -> str | int | float | bool:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table as View
 
-    from fedskew.report.tables import Table
+    from fedskew.report.tables import ReportTable
 
 
 SPELT = "fedskew.spelt"  # how a stream treats what its encoding lacks
@@ -75,7 +75,7 @@ def console(stderr: bool = False) -> Console:
     return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
-def table_of(table: Table, left_out: Sequence[str] = ()) -> RenderableType:
+def table_of(table: ReportTable, left_out: Sequence[str] = ()) -> RenderableType:
     """A table of a report as one of `rich`, but for some columns."""
     from rich.console import Group
     from rich.text import Text
@@ -124,14 +124,14 @@ def show(body: RenderableType, width: int = 0) -> None:
     """Print a table or a text of `rich`, as wide as the terminal unless a width is given."""
     from rich.segment import Segment
 
-    made = console()
-    made.width = width or made.width
+    target = console()
+    target.width = width or target.width
 
-    class Shown:
+    class PrintableBody:
         """What is inside, its text without control characters."""
 
         def __rich_console__(self, *given: Any) -> Iterator[Segment]:
-            for segment in made.render(body, given[1]):
+            for segment in target.render(body, given[1]):
                 yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
-    made.print(Shown())
+    target.print(PrintableBody())

@@ -42,12 +42,12 @@ def run_progress(name: str, rounds: int) -> Iterator[Callable[[dict[str, Any]], 
 
     def ended(row: dict[str, Any]) -> None:
         accuracy = f"accuracy {row['accuracy']:.4f}  " if "accuracy" in row else ""
-        told, number = f"{accuracy}{row['wall_s']:.2f} s a round", row["round"]
+        status, number = f"{accuracy}{row['wall_s']:.2f} s a round", row["round"]
         bar.update(task, completed=number)
         if accuracy:
-            bar.update(task, note=told)
+            bar.update(task, note=status)
         if not live and (number == rounds or number % max(1, rounds // 10) == 0):
-            say(f"{name} round {number}/{rounds}  {told}", sys.stderr)
+            say(f"{name} round {number}/{rounds}  {status}", sys.stderr)
 
     with bar if live else nullcontext():  # rich 13.0 ends a disabled bar with an empty line
         yield ended
@@ -66,8 +66,8 @@ def report(method: Method, summary: dict[str, Any], folder: Path, stopped: str =
     else:
         models = s.get("final_personal_accuracy")
         theirs = "" if models is None else f"clients' own models {models:.4f}"
-        own = method.serves == "own" and bool(theirs)
-        first = [f"{theirs}, of a global model that nobody uses:"] * own
+        serves_own = method.serves == "own" and bool(theirs)
+        first = [f"{theirs}, of a global model that nobody uses:"] * serves_own
         mean = f"mean of last {min(TAIL, s['rounds'])}"
         parts = [
             " ".join([*first, f"accuracy {s['final_accuracy']:.4f} ({mean}: {s['mean10_accuracy']:.4f})"]),
@@ -76,7 +76,7 @@ def report(method: Method, summary: dict[str, Any], folder: Path, stopped: str =
         ]
         if "final_local_accuracy" in s:
             parts.append(f"clients' own tests {s['final_local_accuracy']:.4f}")
-        if theirs and not own:
+        if theirs and not serves_own:
             parts.append(theirs)
         if "final_heldout_accuracy" in s:
             joined = s.get("final_heldout_personal_accuracy")

@@ -61,7 +61,7 @@ def _is_number(text: str) -> bool:
     return not text or text.replace(".", "").replace("/", "").replace("e-", "").replace("-", "").isdigit()
 
 
-HERE = "runs"  # where `fedskew run` puts them
+RUNS_FOLDER = "runs"  # where `fedskew run` puts them
 USUAL = ("folder", "method", "data", "partition", "done", "accuracy", "state", "age")
 
 
@@ -103,20 +103,20 @@ def runs(
 
     _check(folders, where, settings, as_json, delete, yes)
     conditions = [condition_of(text) for text in where]
-    everything = described(folders_of(folders or [HERE]))
+    everything = described(folders_of(folders or [RUNS_FOLDER]))
     listed = matching(everything, conditions)
     if sort:
         listed = sorted_by(listed, sort)
     if as_json:
-        told = [{**run.shown, "config": run.config, "summary": run.summary} for run in listed]
-        say(json.dumps(told, indent=1))
+        rows = [{**run.shown, "config": run.config, "summary": run.summary} for run in listed]
+        say(json.dumps(rows, indent=1))
         return 0
     if not listed:
-        say(f"no run matches; {plural(len(everything), 'run')} in {', '.join(folders or [HERE])}")
+        say(f"no run matches; {plural(len(everything), 'run')} in {', '.join(folders or [RUNS_FOLDER])}")
         return 0
     for line in _differences(listed) if settings else _table(listed, wanted):
         say(line)
-    return _delete(listed, folders or (HERE,), yes) if delete else 0
+    return _delete(listed, folders or (RUNS_FOLDER,), yes) if delete else 0
 
 
 def _check(
@@ -245,8 +245,8 @@ def _show_study(folder: Path, metric: str | None) -> None:
             output.show(part)
     chosen = {(t.method, t.setting): t.options for t in asked["trials"] if t.chosen}
     for (method, setting), options in chosen.items():
-        told = ", ".join(f"{option} {value}" for option, value in options.items())
-        output.show(f"tuned: {method}{f', {setting}' * bool(setting)}: {told}")
+        values = ", ".join(f"{option} {value}" for option, value in options.items())
+        output.show(f"tuned: {method}{f', {setting}' * bool(setting)}: {values}")
     for note in asked["notes"]:
         output.show(f"note: {note}")
     if asked.get("command"):
@@ -332,8 +332,8 @@ def _numbers(run: Run) -> Iterator[str]:
         yield from columns(["metric", *spans], rows)
     totals = [f"{name.removeprefix('total_')} {cell(value)}" for name, value in summary.items() if "total_" in name]
     yield from _wrapped(f"total: {', '.join(totals)}")
-    if told := privacy_words(summary):
-        yield from _wrapped(f"privacy: {told}")
+    if privacy := privacy_words(summary):
+        yield from _wrapped(f"privacy: {privacy}")
     for collapse in summary.get("collapsed", ()):
         from fedskew.records.summary import Collapse
 
@@ -367,8 +367,8 @@ def _settings(run: Run) -> Iterator[str]:
     given["diagnose"] = ",".join((given["diagnose"] or {}).get("names", ())) if "diagnose" in given else ""
     changed = {name.removeprefix("method."): value for name, value in run.changed.items()}
     changed |= {name: value for name, value in given.items() if value and value != plain[name]}
-    told = ", ".join(f"{name} {cell(value)}" for name, value in changed.items())
-    yield from ("", *_wrapped(f"differs from the defaults: {told or 'nothing'}"))
+    differences = ", ".join(f"{name} {cell(value)}" for name, value in changed.items())
+    yield from ("", *_wrapped(f"differs from the defaults: {differences or 'nothing'}"))
     if noise := run.config.get("histogram_noise"):
         yield f"label histograms: each told once with epsilon {cell(run.config['histogram_epsilon'])} ({noise})"
 

@@ -83,47 +83,51 @@ def rehearse(counts: str, method: str | None, options: list[Pair], as_json: bool
     from fedskew.studies.study import Study
 
     asked = {"varied": given["vary"], "used": given["stand_ins"], **{n: given[n] for n in ("deadline", "parameters")}}
-    made = Rehearsal(read_consortium(counts), method or "fedavg", tuple(options), seeds_of(given["seeds"]), **asked)
+    consortium, seeds = read_consortium(counts), seeds_of(given["seeds"])
+    rehearsal = Rehearsal(consortium, method or "fedavg", tuple(options), seeds, **asked)
     store, app = store_of(given["store"]), Path(given["out"] or "")
     require(not (app / "pyproject.toml").exists() or not given["out"], "out", "name a folder without an app", app)
-    studies, cores = [Study(spec, store) for spec in filter(None, made.studies)], given["processes"] or Workers.cores()
+    studies = [Study(spec, store) for spec in filter(None, rehearsal.studies)]
+    cores = given["processes"] or Workers.cores()
     runs, missing = (sum(map(len, each)) for each in zip(*((s.plan(), s.missing()) for s in studies), strict=True))
     if missing or given["dry_run"]:
-        names, length = ", ".join(one.name for one in made.standins), duration(made.seconds(studies) / cores)
-        told = f"{names}: {plural(runs, 'run')}: {runs - missing} done, {missing} missing"
-        told += f", about {length} on {plural(cores, 'core')}" * bool(missing)
-        say(told, sys.stdout if given["dry_run"] else sys.stderr)
+        names = ", ".join(standin.name for standin in rehearsal.standins)
+        length = duration(rehearsal.seconds(studies) / cores)
+        plan = f"{names}: {plural(runs, 'run')}: {runs - missing} done, {missing} missing"
+        plan += f", about {length} on {plural(cores, 'core')}" * bool(missing)
+        say(plan, sys.stdout if given["dry_run"] else sys.stderr)
     if given["dry_run"]:
         return 0
-    done = made.done(studies, lambda study: not study.missing() or work_off(study, cores) is not None)
-    if done is None:
+    expected = rehearsal.done(studies, lambda study: not study.missing() or work_off(study, cores) is not None)
+    if expected is None:
         return INTERRUPTED
     if as_json:
-        say(json.dumps(done, indent=1, default=dataclasses.asdict))
+        say(json.dumps(expected, indent=1, default=dataclasses.asdict))
     else:
-        for table in rehearsed(done):
+        for table in rehearsed(expected):
             show(table_of(table))
-        for line in done["unknown"]:
+        for line in expected["unknown"]:
             say(f"not known: {line}")
-        if not made.sites:
+        if not rehearsal.sites:
             say("--vary all also tries every site away, and with fewer cases")
     if given["out"]:
-        _write_app(made, app, sys.stderr if as_json else sys.stdout)
+        _write_app(rehearsal, app, sys.stderr if as_json else sys.stdout)
     return 0
 
 
-def _write_app(made: Rehearsal, app: Path, to: TextIO) -> None:
+def _write_app(rehearsal: Rehearsal, app: Path, stream: TextIO) -> None:
     """The app that `fedskew flower init` writes with the options of the rehearsal and the first stand-in."""
     from fedskew.cli.flower import init
     from fedskew.records.sheets import csv_text
     from fedskew.studies.arguments import entry_of, words_of
 
-    entry, one = entry_of(made.method), made.standins[0]
+    entry, standin = entry_of(rehearsal.method), rehearsal.standins[0]
     app.mkdir(parents=True, exist_ok=True)
     file = app.resolve() / "counts.csv"
-    file.write_text(csv_text([made.consortium.classes, *one.counts.tolist()]), encoding="utf-8")
+    file.write_text(csv_text([rehearsal.consortium.classes, *standin.counts.tolist()]), encoding="utf-8")
     of_counts = ("partition", "counts"), ("partition.path", str(file))
-    words = words_of((*entry.options, *made.common, *one.options, *of_counts))
-    with redirect_stdout(to), init.make_context("init", [str(entry.method), *words, "--out", str(app)]) as context:
+    words = words_of((*entry.options, *rehearsal.common, *standin.options, *of_counts))
+    with redirect_stdout(stream), init.make_context("init", [str(entry.method), *words, "--out", str(app)]) as context:
         init.invoke(context)
-        say(f"its nodes hold rows of {one.name}; for yours: fedskew flower init {entry.method} --own-data --data ...")
+        yours = f"fedskew flower init {entry.method} --own-data --data ..."
+        say(f"its nodes hold rows of {standin.name}; for yours: {yours}")

@@ -106,12 +106,12 @@ def run(
         return done
     if not (resume or out):
         folder = new_folder(experiment)
-    for told in [*_unused(experiment), *(_renewed(source, experiment) if source else ())]:
-        note(told)
+    for text in [*_unused(experiment), *(_renewed(source, experiment) if source else ())]:
+        note(text)
     with run_progress(experiment.method.name, experiment.rounds) as shown:
-        said = lambda told: note(flagged(told, experiment))
+        on_note = lambda text: note(flagged(text, experiment))
         on_round = several(shown, *(tracking.made() if tracking else ()))
-        result = experiment.run(folder, resume=resume is not None, on_round=on_round, on_note=said)
+        result = experiment.run(folder, resume=resume is not None, on_round=on_round, on_note=on_note)
     return report(experiment.method, result.summary, folder, result.stopped)
 
 
@@ -145,8 +145,8 @@ def _renewed(source: str, experiment: Experiment) -> list[str]:
     from fedskew.errors import json_file
 
     file = Path(source)
-    told = renewed(json_file(file / "config.json" if file.is_dir() else file), experiment)
-    return [f"--from {source}: it has {told}"] if told else []
+    change = renewed(json_file(file / "config.json" if file.is_dir() else file), experiment)
+    return [f"--from {source}: it has {change}"] if change else []
 
 
 def _unused(experiment: Any) -> list[str]:
@@ -159,6 +159,6 @@ def _unused(experiment: Any) -> list[str]:
         notes.append(f"--eval.personal {experiment.personal_every}: {method.name} has no models of the clients' own")
     split = (experiment.partition, getattr(experiment.partition, "base", None))
     owners = getattr(experiment.data, "columns", None)
-    if owners and isinstance(owners, str) and not any(hasattr(one, "column") for one in split):
+    if owners and isinstance(owners, str) and not any(hasattr(partitioner, "column") for partitioner in split):
         notes.append(f"--data.columns {owners}: {split[0].name} does not read them; --partition natural does")
     return notes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from fedskew.cli.base import Command, Group
+from fedskew.cli.base import Command, CommandGroup
 from fedskew.cli.output import say
 from fedskew.cli.values import FILE, FOLDER, POSITIVE, Value
 from fedskew.errors import ConfigError, plural
@@ -26,7 +26,7 @@ STORED = "a study or a store"
 
 
 @click.group(
-    "study", cls=Group, kind="action of fedskew study",
+    "study", cls=CommandGroup, kind="action of fedskew study",
     lines=("fedskew study archive study --out study.jsonl.xz", "fedskew study merge study.jsonl.xz --into runs/store"),
 )  # fmt: skip
 def study() -> None:
@@ -75,12 +75,13 @@ def merge(places: tuple[str, ...], into: str | None) -> int:
 
     if into is None:
         raise ConfigError("--into must name the store that gets the runs")
-    sources = [place if files_of(place := Path(one))[0].is_file() else existing(one) for one in places]
-    done = merge(sources, Store(into))
-    for why in done.refused.values():
+    sources = [place if files_of(place := Path(name))[0].is_file() else existing(name) for name in places]
+    merged = merge(sources, Store(into))
+    for why in merged.refused.values():
         say(f"fedskew: refused: {why}", sys.stderr)
-    say(f"{into}: {plural(len(done.added), 'run')} added, {len(done.there)} were there, {len(done.refused)} refused")
-    return 2 if done.refused else 0
+    added, there, refused = (len(runs) for runs in (merged.added, merged.there, merged.refused))
+    say(f"{into}: {plural(added, 'run')} added, {there} were there, {refused} refused")
+    return 2 if merged.refused else 0
 
 
 @study.command(
@@ -110,12 +111,12 @@ def verify(place: str, sample: int, seed: int, processes: int | None) -> int:
         raise ConfigError(f"{place!r} must hold a finished run")
     say(f"repeating {len(drawn)} of {plural(len(entries), 'run')}")
     repeated = repeating.repeat(drawn, processes or 0, _print_repeated)
-    counts = Counter(one.verdict for one in repeated)
+    counts = Counter(outcome.verdict for outcome in repeated)
     say(", ".join(f"{counts[verdict]} {words}" for verdict, (_, words) in VERDICTS.items() if counts[verdict]))
-    return int(any(one.verdict in ("differs", "failed") for one in repeated))
+    return int(any(outcome.verdict in ("differs", "failed") for outcome in repeated))
 
 
-def _print_repeated(one: Repeated) -> None:
-    run = one.run
-    words = f"; {one.words}" if one.words else ""
-    say(f"{run.address} {run.label}, seed {run.config.get('seed')}: {VERDICTS[one.verdict][0]}{words}")
+def _print_repeated(outcome: Repeated) -> None:
+    run = outcome.run
+    words = f"; {outcome.words}" if outcome.words else ""
+    say(f"{run.address} {run.label}, seed {run.config.get('seed')}: {VERDICTS[outcome.verdict][0]}{words}")

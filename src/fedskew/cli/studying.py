@@ -51,7 +51,7 @@ class Optioned(WithRunOptions):
 
     def take(self, ctx: click.Context, positional: list[str], flags: list[Pair]) -> None:
         """Set the options of the runs aside."""
-        ctx.params["options"] = [(flag[2:], value) for flag, value in flags if flag not in self.own]
+        ctx.params["options"] = [(flag[2:], value) for flag, value in flags if flag not in self.own_options]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Where the options of the runs are explained."""
@@ -96,27 +96,27 @@ def print_plan(study: Study, processes: int) -> int:
 
     plan, trials = study.plan(), study.trials()
     refused = [p for p in plan if p.cell.experiment is None]
-    why = dict[str, dict[str, list[int]]]()
-    for cell in (one.cell for one in refused):
-        places = why.setdefault(f"refused: {cell.refused}", {})
+    refusals = dict[str, dict[str, list[int]]]()
+    for cell in (planned.cell for planned in refused):
+        places = refusals.setdefault(f"refused: {cell.refused}", {})
         places.setdefault(f"{cell.label}, {cell.setting}", []).append(cell.seed)
-    for told, places in why.items():
-        say(alike(told, places))
+    for reason, places in refusals.items():
+        say(alike(reason, places))
     if trials:
         say(f"tuning: {len(trials)} trials, {len(study.missing(trials))} of them missing")
     wanted = study.missing(plan)
-    missing, unfitted = len(wanted), sum(bool(one.before and one.entry(study.store)) for one in wanted)
-    waiting = {one.address for one in wanted}
-    twice = sum(one.cell.experiment is not None and one.address in waiting for one in plan) - missing
-    there = len(plan) - missing - twice - len(refused)
+    missing, unfitted = len(wanted), sum(bool(planned.before and planned.entry(study.store)) for planned in wanted)
+    waiting = {planned.address for planned in wanted}
+    duplicates = sum(planned.cell.experiment is not None and planned.address in waiting for planned in plan) - missing
+    finished = len(plan) - missing - duplicates - len(refused)
     say(
-        f"{len(plan)} runs: {there} done, {missing} missing, {len(refused)} refused"
-        + (f"; {twice} the same as others" if twice else "")
+        f"{len(plan)} runs: {finished} done, {missing} missing, {len(refused)} refused"
+        + (f"; {duplicates} the same as others" if duplicates else "")
     )
     if unfitted:
         say(f"{unfitted} of the missing runs are stored without the fits of --fit-logits")
     if missing or study.missing(trials):
-        devices = {one.cell.experiment.device for one in wanted if one.cell.experiment}
+        devices = {planned.cell.experiment.device for planned in wanted if planned.cell.experiment}
         cost, cores = cost_of(study), processes or workers_of(devices)
         hours = f"{cost.seconds / 3600:.3g} core-hours"
         if cost.unknown < cost.runs:
@@ -155,7 +155,7 @@ def work_off(
 ) -> list[str] | None:  # fmt: skip
     """Do the missing runs of a study; a line for each that broke, or None where somebody interrupts."""
     from fedskew.report.entries import alike
-    from fedskew.studies.progress import Progress
+    from fedskew.studies.progress import StudyProgress
 
     if retry:
         study.retry()
@@ -165,7 +165,7 @@ def work_off(
         others = "; trackers follow only the others" if tracking else ""
         note(f"{plural(stored, 'run')} reused from the store {study.store.folder}{others}")
     try:
-        with Progress(study, len(todo[part[0] - 1 :: part[1]]), lambda line: say(line, sys.stderr)) as progress:
+        with StudyProgress(study, len(todo[part[0] - 1 :: part[1]]), lambda line: say(line, sys.stderr)) as progress:
             study.run(processes, part, on_end=progress.ended, track=tracking)
     except KeyboardInterrupt:
         say("interrupted; the same command continues", sys.stderr)
@@ -179,12 +179,12 @@ def work_off(
 def _check_free(folder: str, study: Study) -> None:
     """Raise ConfigError where a folder holds the table of a study with runs that this one lacks."""
     try:
-        held = {run["address"]: run["label"] for run in json_file(Path(folder) / "study.json")["runs"]}
+        labels = {run["address"]: run["label"] for run in json_file(Path(folder) / "study.json")["runs"]}
     except (OSError, ValueError, KeyError, TypeError):
         return
-    lost = held.keys() - {p.address for p in study.plan()} - {""}
-    told = f"it holds a study of {plural(len(held), 'run')} of {some(sorted(set(held.values())))}"
-    require(not lost, "--out", "be a new folder, or that of this study", folder, told)
+    lost = labels.keys() - {p.address for p in study.plan()} - {""}
+    message = f"it holds a study of {plural(len(labels), 'run')} of {some(sorted(set(labels.values())))}"
+    require(not lost, "--out", "be a new folder, or that of this study", folder, message)
 
 
 def _page(folder: Path) -> None:

@@ -90,11 +90,11 @@ def shown_clients(measured: Sequence[ByClient], labels: Sequence[str]) -> Iterat
 
 def _computed(study: Study) -> dict[str, str]:
     """By method, what a step computes beside one gradient."""
-    told = dict[str, str]()
+    computed = dict[str, str]()
     for planned in study.plan():
         parts = planned.cell.experiment.method.components if planned.cell.experiment else ()
-        told[planned.cell.label] = "; ".join(part.compute for part in parts if "gradient" in part.compute)
-    return told
+        computed[planned.cell.label] = "; ".join(part.compute for part in parts if "gradient" in part.compute)
+    return computed
 
 
 def _tuned_notes(study: Study) -> Iterator[str]:
@@ -104,11 +104,11 @@ def _tuned_notes(study: Study) -> Iterator[str]:
     for (label, setting), options in study.chosen.items():
         where = "" if setting == "all" else f", {setting}"
         tried = [dict(p.options) for p in trials if (p.cell.label, p.cell.setting) == (label, setting)]
-        told = [
+        choices = [
             f"{option} {value}{_edge(value, [float(each[option]) for each in tried])}"
             for option, value in options.items()
         ]
-        if chosen := ", ".join(told):
+        if chosen := ", ".join(choices):
             yield f"tuned: {label}{where}: {chosen} (by {study.spec.trial[1]} on rows that are not those of the test)"
 
 

@@ -40,7 +40,7 @@ class Located(click.ParamType):  # type: ignore[type-arg]
 
 def metavar_of(kind: Any) -> str:
     """INT, FLOAT, true|false, exp|step, INT|linear, WORD, INT,..."""
-    plain, *others = (one for one in plain_kinds(kind) if one is not NoneType)
+    plain, *others = (member for member in plain_kinds(kind) if member is not NoneType)
     if others:
         return "|".join(map(metavar_of, (plain, *others)))
     if typing.get_origin(plain) is tuple:

@@ -19,7 +19,7 @@ from fedskew import rng, tree
 from fedskew.client import KEPT, Job
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Store
-from fedskew.engines.clients import ClientMemory, Clients, Source, auxiliary_source, client_source
+from fedskew.engines.clients import ClientMemory, Clients, RowSource, auxiliary_source, client_source
 from fedskew.engines.evaluation import Evaluator, Models, Tested, personal_model, shares_of, tested
 from fedskew.engines.fitting import LIMIT, ClientLogits, Fit, check_limit, fits_by
 from fedskew.engines.guard import Guard, unguarded
@@ -82,7 +82,7 @@ class LocalEngine:
     unpadded: ClassVar[bool] = False  # rows are never padded
     channels_last: ClassVar[tuple[str, ...]] = ()  # on these types of device convolutions see channels-last tensors
     watchful: ClassVar[bool] = False  # everything that a hook reads and gives is looked at
-    rows_of: ClassVar[staticmethod[[Federation], Source]] = staticmethod(client_source)  # from which it plans
+    rows_of: ClassVar[staticmethod[[Federation], RowSource]] = staticmethod(client_source)  # from which it plans
 
     def __init__(self, model: Model, fed: Federation, task: Task, settings: Settings) -> None:
         """Bring the data to the device.
@@ -200,7 +200,9 @@ class LocalEngine:
         uploads, memories, report = rounds.finish(method, ctx, carry, job, losses.mean())
         report = Report(*(value.unsqueeze(0) for value in report))
         check = self.finite_checks.of([client], losses.unsqueeze(0), carry.params, carry.buffers, uploads, memories)
-        return Outcome(_one(carry.params), _one(carry.buffers), _one(uploads), _one(memories), report, (check,))
+        return Outcome(
+            _as_row(carry.params), _as_row(carry.buffers), _as_row(uploads), _as_row(memories), report, (check,)
+        )
 
     # training
 
@@ -227,16 +229,16 @@ class LocalEngine:
             TrainingError: something that a client trained is not finite.
         """
         # plan
-        plans = self.planner.plans(method, assignment, broadcast, self.clients.own)
+        plans = self.planner.plans(method, assignment, broadcast, self.clients.source)
         cohort = self.planner.cohort(method, plans, broadcast)
         if weigh is not None:
             cohort = cohort._replace(weights=weigh(cohort))  # type: ignore[arg-type]
-        given = self.runtime.laid_out(broadcast)
-        chains = self.jobs.chains(method, plans, given, self.memory)
+        laid_out = self.runtime.laid_out(broadcast)
+        chains = self.jobs.chains(method, plans, laid_out, self.memory)
         clients = [client for chain in chains for client in chain]
         self.ready(method, clients)
         # step and map
-        reduction = Reduction(given.params, cohort.weights, keep_deltas, given.stays)
+        reduction = Reduction(laid_out.params, cohort.weights, keep_deltas, laid_out.stays)
         alone = max(map(len, chains)) == 1
         if alone:
             outcomes = self.run_clients(method, clients, reduction.settle)
@@ -273,7 +275,7 @@ class LocalEngine:
             FieldError: the question needs auxiliary rows and there are none, or a kept answer has no place in the
                 memory that the component's ``init_client`` gives.
         """
-        source = self.auxiliary if query.rows == "auxiliary" else who.own
+        source = self.auxiliary if query.rows == "auxiliary" else who.source
         if query.rows == "auxiliary" and not any(len(r) for r in source.rows):
             hint = f"{part.name!r} trains on rows that the server holds"
             raise FieldError("Experiment", "auxiliary", "be at least 1", 0, hint)
@@ -285,10 +287,10 @@ class LocalEngine:
         elif query.what == "delta":
             values = self._deltas(method.probe(), ids, broadcast, source)
         else:
-            given = self.runtime.laid_out(broadcast)
+            laid_out = self.runtime.laid_out(broadcast)
 
             def value(k: int) -> Tree:
-                ctx = who.context(given, memory, k, source)
+                ctx = who.context(laid_out, memory, k, source)
                 if query.what == "loss":
                     return self.train_set.confusion(ctx.params, ctx.buffers, source.rows[k])[1]
                 key = rng.key(self.planner.seed, broadcast.round, k, part.name, "query").to(self.device)
@@ -303,27 +305,27 @@ class LocalEngine:
         """A function of a view, averaged over ``draws`` calls."""
         assert callable(query.what)
         net = self.runtime.net
-        none, now, last = (torch.tensor(v, device=self.device) for v in (0, round, self.task.rounds))
-        progress = Progress(none, none, none, none, now, last)
+        zero, now, last = (torch.tensor(v, device=self.device) for v in (0, round, self.task.rounds))
+        progress = Progress(zero, zero, zero, zero, now, last)
         total: Tree = None
         for d in range(query.draws):
-            one = rng.fold(key, d)
-            batch = whole._replace(x=self.store.augmented(whole.x, one)) if query.augment else whole
+            draw_key = rng.fold(key, d)
+            batch = whole._replace(x=self.store.augmented(whole.x, draw_key)) if query.augment else whole
             with torch.no_grad():
-                out, _ = net.forward(ctx.params, ctx.buffers, batch.x, batch.mask, train=False, key=one)
-            view = View(net.forward, ctx.params, ctx.buffers, out, batch, ctx, ctx.memory, one, progress)
+                out, _ = net.forward(ctx.params, ctx.buffers, batch.x, batch.mask, train=False, key=draw_key)
+            view = View(net.forward, ctx.params, ctx.buffers, out, batch, ctx, ctx.memory, draw_key, progress)
             answer = query.what(view)
             total = answer if total is None else tree.add(total, answer)
         return tree.scale(total, 1.0 / query.draws)
 
-    def _deltas(self, method: Method, ids: Tensor, broadcast: Broadcast, source: Source) -> Params:
+    def _deltas(self, method: Method, ids: Tensor, broadcast: Broadcast, source: RowSource) -> Params:
         """Deltas [Q, ...] of plain local runs on a source, without anything that components broadcast or kept."""
         plain, (planner, makes) = broadcast._replace(common={}, each={}), self.probing
         plans = planner.plans(method, Assignment(ids.unsqueeze(1)), plain, source)
         plain = self.runtime.laid_out(plain)
         first = {c.name: c.init_client(plain.params, plain.buffers, self.task) for c in method.components}
         jobs = [job for (job,) in makes.chains(method, plans, plain, ClientMemory(first))]
-        after: Params = in_order(list(self.probes(method, jobs)), lambda one: one.params)
+        after: Params = in_order(list(self.probes(method, jobs)), lambda outcome: outcome.params)
         return {
             name: torch.zeros_like(y) if name in broadcast.stays else y - broadcast.params[name]
             for name, y in after.items()
@@ -354,7 +356,7 @@ class LocalEngine:
         """
         if self.noisy_fits or self.task.classes > LIMIT:
             return self.noisy_fits
-        rows = np.concatenate(self.clients.own.rows)
+        rows = np.concatenate(self.clients.source.rows)
         logits = ClientLogits(*self.train_set.logits(params, buffers, rows))
         return fits_by(logits, self.fed.counts) if bool(logits.logits.isfinite().all()) else {}
 
@@ -364,7 +366,7 @@ class LocalEngine:
         Each is tested on the rows that its client keeps for this, else on its share of the test set. With ``fitted`` it
         first gets biases and a temperature of its client's own.
         """
-        shares, fitted_on = shares_of(self.clients.own, self.fed), self.train_set if fitted else None
+        shares, fitted_on = shares_of(self.clients.source, self.fed), self.train_set if fitted else None
         test, model = self.test_of(self.fed), self.models(method, broadcast)
         yield from tested(self.clients, test, model, shares, fitted_on)
 
@@ -375,10 +377,10 @@ class LocalEngine:
 
         Without ``clients`` and ``memory``, it is one of the run's own, with what it keeps.
         """
-        given, who, kept = self.runtime.laid_out(broadcast), clients or self.clients, memory or self.memory
+        laid_out, who, kept = self.runtime.laid_out(broadcast), clients or self.clients, memory or self.memory
         if method.personal:
-            return lambda k: personal_model(who, method, given, kept, k)
-        return lambda k: (given.params, given.buffers)
+            return lambda k: personal_model(who, method, laid_out, kept, k)
+        return lambda k: (laid_out.params, laid_out.buffers)
 
     def own_models(self, method: Method, broadcast: Broadcast) -> Iterator[tuple[int, Params]]:
         """(client, what of its own model is not as in the broadcast one, on the host) of all with training rows.
@@ -387,12 +389,12 @@ class LocalEngine:
         """
         model, shared = self.models(method, broadcast), {**broadcast.params, **broadcast.buffers}
 
-        def one(k: int) -> tuple[int, Params]:
+        def own_model(k: int) -> tuple[int, Params]:
             params, buffers = model(k)
             changed = {n: v.cpu() for n, v in (params | buffers).items() if not torch.equal(v, shared[n])}
             return k, changed or {n: params[n].cpu() for n in list(params)[:1]}
 
-        yield from self.workers.map(one, [k for k, rows in enumerate(self.clients.own.rows) if len(rows)])
+        yield from self.workers.map(own_model, [k for k, rows in enumerate(self.clients.source.rows) if len(rows)])
 
     def shared(self, params: Params, buffers: Params, number: int) -> tuple[Tensor, float]:
         """As `pooled` of `tested`, of the global model after a round: one evaluation on all clients' test rows."""
@@ -422,9 +424,9 @@ def chain(engine: LocalEngine, method: Method, clients: list[ClientJob]) -> Outc
     return chained(done)
 
 
-def _one(outcome: Tree) -> Tree:
+def _as_row(values: Tree) -> Tree:
     """Leaves [...] as leaves [1, ...]."""
-    return tree.map_tree(lambda leaf: leaf.detach().unsqueeze(0), outcome)
+    return tree.map_tree(lambda leaf: leaf.detach().unsqueeze(0), values)
 
 
 def _stores(fed: Federation, runtime: Runtime) -> tuple[Store, Store]:

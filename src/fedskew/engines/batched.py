@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedskew import client as rounds
 from fedskew import tree
-from fedskew.client import Job, Shared
+from fedskew.client import Job, RoundInputs
 from fedskew.engines.base import LocalEngine
 from fedskew.engines.dense import Dense
 from fedskew.engines.guard import unguarded
@@ -62,14 +62,14 @@ class Batched(LocalEngine):
 
     def client_bytes(self, method: Method, client: ClientJob) -> int:
         """Estimate of what one client of a stack takes: parameters, memory, rows, and activations of a mini-batch."""
-        shared, own = client.job
-        held = tree.size_bytes(shared.params) * COPIES + tree.size_bytes(own.memory) * 2
+        shared, inputs = client.job
+        kept_bytes = tree.size_bytes(shared.params) * COPIES + tree.size_bytes(inputs.memory) * 2
         rows = self.store.floats(torch.zeros(1, dtype=torch.int64, device=self.device))
         draws, size = client.plan.batches.shape[1:]
         each = self._activation_bytes(shared, rows) + tree.size_bytes({"x": rows})
-        return int(held + 2 * each * size * draws + tree.size_bytes({"x": rows}) * len(client.plan.rows))
+        return int(kept_bytes + 2 * each * size * draws + tree.size_bytes({"x": rows}) * len(client.plan.rows))
 
-    def _activation_bytes(self, shared: Shared, rows: Tensor) -> int:
+    def _activation_bytes(self, shared: RoundInputs, rows: Tensor) -> int:
         """Bytes that autograd saves for the backward pass of one row, without the parameters."""
         passed = 0
 
@@ -143,8 +143,8 @@ class Batched(LocalEngine):
             if leg.width < len(job.own.steps):
                 job, carry, rest = narrowed(job, carry, leg.width)
                 ended.append(rest)
-            carry, some = stepper.run(rows, job, carry, steps, left if recorded else 0)
-            of_steps += some
+            carry, losses = stepper.run(rows, job, carry, steps, left if recorded else 0)
+            of_steps += losses
         return whole([*ended, carry]), self._stacked(of_steps, len(clients))
 
     def _begin(self, method: Method, clients: list[ClientJob]) -> tuple[Job, Carry, Rows]:
@@ -160,7 +160,7 @@ class Batched(LocalEngine):
             assert self.dense is not None
             return FusedStep(self.dense, method, self.task, self._forward, self.dtype)
 
-        def one(job: Job, carry: Carry, x: Tensor, y: Tensor, real: Tensor, now: Now) -> tuple[Carry, Tensor]:
+        def client_step(job: Job, carry: Carry, x: Tensor, y: Tensor, real: Tensor, now: Now) -> tuple[Carry, Tensor]:
             keys, epoch, number, *active = now
             mask = real.to(self.dtype)
             batches = tuple(
@@ -174,7 +174,7 @@ class Batched(LocalEngine):
             real = at >= 0
             place = at.clamp(min=0)
             x, y = rows[0][place], torch.where(real, rows[1][place], 0)
-            return torch.vmap(one, in_dims=(DIMS, 0, 0, 0, 0, 0))(job, carry, x, y, real, tuple(rest))
+            return torch.vmap(client_step, in_dims=(DIMS, 0, 0, 0, 0, 0))(job, carry, x, y, real, tuple(rest))
 
         return step
 
@@ -191,11 +191,11 @@ class Batched(LocalEngine):
         return torch.stack([torch.nn.functional.pad(loss, (0, clients - len(loss))) for loss in losses], 1)
 
     def _finish(self, method: Method, clients: list[ClientJob], job: Job, carry: Carry, losses: Tensor) -> Outcome:
-        def one(j: Job, c: Carry, loss: Tensor) -> Any:
+        def finish(j: Job, c: Carry, loss: Tensor) -> Any:
             return rounds.finish(method, rounds.context(self.task, j), c, j, loss)
 
         mean = losses.sum(1) / job.own.steps.clamp(min=1)
-        uploads, memories, reports = torch.vmap(one, in_dims=(DIMS, 0, 0))(job, carry, mean)
+        uploads, memories, reports = torch.vmap(finish, in_dims=(DIMS, 0, 0))(job, carry, mean)
         check = self.finite_checks.of(clients, losses, carry.params, carry.buffers, uploads, memories)
         return Outcome(carry.params, carry.buffers, uploads, memories, reports, (check,))
 

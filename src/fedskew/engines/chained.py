@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from fedskew import client as rounds
-from fedskew.client import Job, Own, Shared
+from fedskew.client import ClientInputs, Job, RoundInputs
 from fedskew.engines.batched import Batched
 from fedskew.engines.guard import unguarded
 from fedskew.engines.outcomes import Outcome, Settle, identity
@@ -40,7 +40,7 @@ SLOTS = 16  # clients that train at a time: torch deals 32 streams, and cuBLAS k
 ROOM = 1024  # steps of a table, at least: a small one would be made anew as rounds grow
 
 
-class Table(NamedTuple):
+class StepTable(NamedTuple):
     """The steps of all clients that are at work, one client after another."""
 
     at: Tensor  # [N, D, B] rows of the training set; -1 is padding
@@ -50,7 +50,7 @@ class Table(NamedTuple):
     losses: Tensor  # [N] which the steps write
 
     @classmethod
-    def empty(cls, steps: int, draws: int, size: int, losses: Tensor) -> Table:
+    def empty(cls, steps: int, draws: int, size: int, losses: Tensor) -> StepTable:
         """A table with room for so many steps; ``losses`` has their type and device."""
         at, keys, epoch, number = (
             losses.new_zeros(shape, dtype=torch.int64) for shape in ((steps, draws, size), (steps, draws), steps, steps)
@@ -103,8 +103,8 @@ class Slot(NamedTuple):
 class Chains:
     """The slots of a method, and what all of them read."""
 
-    shared: Shared
-    table: Table
+    shared: RoundInputs
+    table: StepTable
     kinds: Any  # names and shapes of a client's job and carry
     slots: list[Slot] = field(default_factory=list)
     full: bool = False  # there was no memory for a further slot
@@ -182,29 +182,29 @@ class Chained(Batched):
                 slot.step.put(job.own, (carry, places[at : at + 1]))
                 slot.follow()
                 running.append(Running(at, slot, ctx, job, int(begins[at]), len(clients[at].plan.batches)))
-            for one in list(running):
-                if one.left:
-                    one.slot.launch()
-                    one.left -= 1
-                if not one.left:
-                    running.remove(one)
-                    free.append(one.slot)
-                    yield settle((one.at,), self._ended(method, chains, clients[one.at], one))
+            for active in list(running):
+                if active.left:
+                    active.slot.launch()
+                    active.left -= 1
+                if not active.left:
+                    running.remove(active)
+                    free.append(active.slot)
+                    yield settle((active.at,), self._ended(method, chains, clients[active.at], active))
 
-    def _begun(self, method: Method, shared: Shared, client: ClientJob) -> tuple[Job, Context, Carry]:
+    def _begun(self, method: Method, shared: RoundInputs, client: ClientJob) -> tuple[Job, Context, Carry]:
         job = Job(shared, self.runtime.to_device(client.job.own))
         ctx = rounds.context(self.task, job)
         return job, ctx, rounds.begin(method, ctx)
 
-    def _ended(self, method: Method, chains: Chains, client: ClientJob, one: Running) -> Outcome:
-        one.slot.lead()
-        carry, _ = one.slot.step.carried()
-        losses = chains.table.losses[one.begin : one.begin + len(client.plan.batches)].clone()
-        return self.finished(method, client, one.job, one.ctx, carry, losses)
+    def _ended(self, method: Method, chains: Chains, client: ClientJob, active: Running) -> Outcome:
+        active.slot.lead()
+        carry, _ = active.slot.step.carried()
+        losses = chains.table.losses[active.begin : active.begin + len(client.plan.batches)].clone()
+        return self.finished(method, client, active.job, active.ctx, carry, losses)
 
     # slots
 
-    def _chains(self, method: Method, shared: Shared, clients: list[ClientJob]) -> Chains | None:
+    def _chains(self, method: Method, shared: RoundInputs, clients: list[ClientJob]) -> Chains | None:
         """The chains of a method, with the steps of these clients in their table; None where they are stacked."""
         stepper = self.stepper(method)
         if stepper.mode is not StepMode.CHAINED:
@@ -212,27 +212,29 @@ class Chained(Batched):
         job, _, carry = self._begun(method, shared, clients[longest(clients, 1)[0]])
         size = np.array([c.plan.batches.shape for c in clients])
         room, kinds = (int(size[:, 0].sum()), *size[:, 1:].max(0).tolist()), _kinds(job, carry)
-        found = self.chains.get(id(stepper))
-        if found is None or found.kinds != kinds or any(np.less(found.table.at.shape, room)):
-            before = (0, 0, 0) if found is None else tuple(found.table.at.shape)
+        chains = self.chains.get(id(stepper))
+        if chains is None or chains.kinds != kinds or any(np.less(chains.table.at.shape, room)):
+            before = (0, 0, 0) if chains is None else tuple(chains.table.at.shape)
             self.chains.pop(id(stepper), None)
-            found = None  # its memory goes before there is new one
+            chains = None  # its memory goes before there is new one
             _, draws, width = np.maximum(before, room).tolist()
             losses = torch.zeros(0, dtype=self.dtype, device=self.device)
-            table = Table.empty(max(ROOM, 2 * room[0]), draws, width, losses)
+            table = StepTable.empty(max(ROOM, 2 * room[0]), draws, width, losses)
             kept = rebuild(shared, (leaf.clone() for leaf in leaves_of(shared)))
-            found = self.chains[id(stepper)] = Chains(kept, table, kinds)
-        for slot in found.slots:  # of a round that broke off, launches may be left
+            chains = self.chains[id(stepper)] = Chains(kept, table, kinds)
+        for slot in chains.slots:  # of a round that broke off, launches may be left
             slot.lead()
-        for target, value in zip(leaves_of(found.shared), leaves_of(shared), strict=True):
+        for target, value in zip(leaves_of(chains.shared), leaves_of(shared), strict=True):
             target.copy_(value)
-        found.table.fill(clients)
-        if why := self._add_slots(method, stepper, found, job.own, carry, min(SLOTS, len(clients))):
+        chains.table.fill(clients)
+        if why := self._add_slots(method, stepper, chains, job.own, carry, min(SLOTS, len(clients))):
             self._stack(method, stepper, why)
             return None
-        return found
+        return chains
 
-    def _add_slots(self, method: Method, stepper: Stepper, chains: Chains, own: Own, carry: Carry, wanted: int) -> str:
+    def _add_slots(
+        self, method: Method, stepper: Stepper, chains: Chains, inputs: ClientInputs, carry: Carry, wanted: int
+    ) -> str:
         """Record steps until there are so many slots, or memory runs out. Says why nothing can be recorded, else ""."""
         if chains.full or len(chains.slots) >= wanted:
             return ""
@@ -240,13 +242,13 @@ class Chained(Batched):
             self.floats = self.runtime.layout(self.store.floats(slice(None)))
         rows, table, shared = (self.floats, self.store.y), chains.table, chains.shared
 
-        def step(_rows: Any, own: Own, carry: tuple[Carry, Tensor], _now: Any) -> tuple[Any, Tensor]:
+        def step(_rows: Any, inputs: ClientInputs, carry: tuple[Carry, Tensor], _now: Any) -> tuple[Any, Tensor]:
             state, place = carry
-            state, loss = stepper.function(rows, Job(shared, own), state, table.now(place))
+            state, loss = stepper.function(rows, Job(shared, inputs), state, table.now(place))
             table.losses.index_copy_(0, place, loss.unsqueeze(0).to(table.losses.dtype))
             return (state, place + 1), loss
 
-        given = (), own, (carry, torch.zeros(1, dtype=torch.int64, device=self.device)), ()
+        given = (), inputs, (carry, torch.zeros(1, dtype=torch.int64, device=self.device)), ()
         try:
             if not chains.slots:
                 with NoHost():  # type: ignore[no-untyped-call]
@@ -270,11 +272,11 @@ class Chained(Batched):
         plain, augmented = unguarded(method), bool(self.store.augmentation)
         mode = Batched.step_mode(self.device.type, self.model, plain, augmented)
         self.steppers = [
-            (known, Stepper(self.step_function(method, mode), mode) if one is stepper else one)
-            for known, one in self.steppers
+            (known, Stepper(self.step_function(method, mode), mode) if current is stepper else current)
+            for known, current in self.steppers
         ]
-        told = f"a local step of {method.name!r} {why}: its clients are not chained but stacked"
-        warnings.warn(told, RuntimeWarning, stacklevel=2)
+        message = f"a local step of {method.name!r} {why}: its clients are not chained but stacked"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
 def _kinds(job: Job, carry: Carry) -> Any:

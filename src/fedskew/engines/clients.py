@@ -95,7 +95,7 @@ class ClientMemory:
 Array = np.ndarray[Any, Any]
 
 
-class Source(NamedTuple):
+class RowSource(NamedTuple):
     """Rows that local runs and queries read: those of N clients, or the server's, where class c is client c."""
 
     rows: list[Array]  # of each client, positions in the training set
@@ -103,12 +103,12 @@ class Source(NamedTuple):
     counts: Tensor  # [N, C] rows of each class
 
 
-def client_source(fed: Federation) -> Source:
+def client_source(fed: Federation) -> RowSource:
     """The rows that the clients own."""
-    return Source([fed.partition.of(k) for k in range(fed.clients)], fed.dataset.y.numpy(), fed.counts)
+    return RowSource([fed.partition.of(k) for k in range(fed.clients)], fed.dataset.y.numpy(), fed.counts)
 
 
-def auxiliary_source(fed: Federation) -> Source:
+def auxiliary_source(fed: Federation) -> RowSource:
     """The rows that the server holds, a "client" for each class; no client where it holds none.
 
     Raises:
@@ -116,10 +116,10 @@ def auxiliary_source(fed: Federation) -> Source:
     """
     labels, rows, classes = fed.dataset.y.numpy(), np.asarray(fed.auxiliary_rows), fed.dataset.classes
     if not len(rows):
-        return Source([], labels, torch.zeros(0, classes, dtype=torch.int64))
+        return RowSource([], labels, torch.zeros(0, classes, dtype=torch.int64))
     afford(8 * classes**2, f"the label counts of auxiliary rows of {classes} classes")
     by_class = [rows[labels[rows] == c] for c in range(classes)]
-    return Source(by_class, labels, torch.diag(torch.tensor([len(r) for r in by_class])))
+    return RowSource(by_class, labels, torch.diag(torch.tensor([len(r) for r in by_class])))
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +129,7 @@ class Clients:
     runtime: Runtime
     store: Store  # the training set
     task: Task
-    own: Source
+    source: RowSource
 
     def batch(self, rows: Array) -> Batch:
         """All of these rows as one mini-batch, normalised, not augmented."""
@@ -137,12 +137,12 @@ class Clients:
         mask = torch.ones(len(rows), dtype=self.runtime.dtype, device=self.runtime.device)
         return Batch(self.runtime.layout(self.store.floats(at)), self.store.y[at], mask)
 
-    def context(self, broadcast: Broadcast, memory: ClientMemory, k: int, source: Source) -> Context:
+    def context(self, broadcast: Broadcast, memory: ClientMemory, k: int, source: RowSource) -> Context:
         """The context of client ``k`` of a source outside a local run: all its rows, learning rate 0.
 
         A class of the auxiliary rows has no memory of its own: it gets the template.
         """
-        kept = tree.map_tree(self._here, memory.get(k) if source is self.own else memory.template)
+        kept = tree.map_tree(self._here, memory.get(k) if source is self.source else memory.template)
         shared = {name: dict(value) for name, value in broadcast.common.items()}
         counts = self._here(source.counts[k])
         lr = torch.zeros((), dtype=self.runtime.dtype, device=self.runtime.device)

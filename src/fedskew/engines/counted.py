@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from fedskew.data.federation import Federation
-from fedskew.engines.clients import Source
+from fedskew.engines.clients import RowSource
 from fedskew.engines.guard import unguarded
 from fedskew.engines.planning import Member, Pace, Plan, Planner, length_of
 from fedskew.method import Method, Sampler
@@ -19,10 +19,10 @@ from fedskew.types import Assignment, Cohort, Tree
 Array = np.ndarray[Any, Any]
 
 
-def declared_rows(fed: Federation) -> Source:
+def declared_rows(fed: Federation) -> RowSource:
     """Rows that are elsewhere: how many of each class the clients declare, and no row of them."""
     none = np.empty(0, np.int64)
-    return Source([none] * len(fed.counts), none, fed.counts)
+    return RowSource([none] * len(fed.counts), none, fed.counts)
 
 
 class StepPlanner(Planner):
@@ -31,14 +31,14 @@ class StepPlanner(Planner):
     The rows of a sampler of the user's own are drawn, since only it knows how many they are.
     """
 
-    def plan(self, method: Method, source: Source, at: Member, pace: Pace, shared: Tree, round: int) -> Plan:
+    def plan(self, method: Method, source: RowSource, at: Member, pace: Pace, shared: Tree, round: int) -> Plan:
         """The plan of one client."""
         owned, sampler = source.counts[at.client], unguarded(method).sampler
         drawn_by = DRAWN.get(next(cls for cls in type(sampler).__mro__ if "plan" in vars(cls)))
         if drawn_by is None:
             labels = np.repeat(np.arange(len(owned)), owned.numpy())
             rows = [np.arange(len(labels))] * (at.client + 1)
-            return super().plan(method, Source(rows, labels, source.counts), at, pace, shared, round)
+            return super().plan(method, RowSource(rows, labels, source.counts), at, pace, shared, round)
         drawn = drawn_by(sampler, owned.numpy(), torch.minimum(at.offered, at.used).numpy())
         steps, none = length_of(drawn, pace), np.int64(-1)
         batches = np.broadcast_to(none, (steps, method.local.batches, 1))  # no memory, whatever the steps
@@ -70,6 +70,6 @@ def as_declared(
     """
     planner = StepPlanner(cohort.task, seed)
     plans = planner.plans(method, assignment, broadcast, declared_rows(fed))
-    told = planner.cohort(method, plans, broadcast)
-    reports = told.reports._replace(loss=cohort.reports.loss)
-    return cohort._replace(owned=told.owned, offered=told.offered, used=told.used, reports=reports)
+    declared = planner.cohort(method, plans, broadcast)
+    reports = declared.reports._replace(loss=cohort.reports.loss)
+    return cohort._replace(owned=declared.owned, offered=declared.offered, used=declared.used, reports=reports)

@@ -13,7 +13,7 @@ from torch import Tensor
 from fedskew import client as rounds
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Store
-from fedskew.engines.clients import ClientMemory, Clients, Source
+from fedskew.engines.clients import ClientMemory, Clients, RowSource
 from fedskew.engines.runtime import Runtime
 from fedskew.errors import afford
 from fedskew.functional import cross_entropy, fit_logits, fitted_logits
@@ -68,7 +68,7 @@ class Evaluator:
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
         """As `confusion`, with the logits of each chunk, float64 [B, C], where they are to be kept."""
 
-        def one(out: Output, y: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
+        def chunk_metrics(out: Output, y: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
             logits = out.logits.double()
             matrix = confusion_of(y, out.logits.argmax(1), self._classes)
             return matrix, cross_entropy(logits, y).sum(), [logits] if keep else []
@@ -78,7 +78,8 @@ class Evaluator:
         device = self._store.y.device
         matrix = torch.zeros(self._classes, self._classes, dtype=torch.int64, device=device)
         loss, kept = torch.zeros((), dtype=torch.float64, device=device), list[Tensor]()
-        for counts, part, logits in self._over(params, buffers, rows, one):  # so that sums do not depend on the threads
+        # a chunk at a time, so that sums do not depend on the threads
+        for counts, part, logits in self._over(params, buffers, rows, chunk_metrics):
             matrix, loss, kept = matrix + counts, loss + part, kept + logits
         total = len(self._store.y) if rows is None else len(rows)
         return matrix, loss / max(total, 1), kept
@@ -92,24 +93,24 @@ class Evaluator:
     def outputs(self, params: Params, buffers: Params, rows: Array | Tensor | None) -> tuple[Tensor, Tensor]:
         """(probabilities [R, C] float64, features [R, F]) on the host; with ``rows`` None no features, [0, F]."""
 
-        def one(out: Output, y: Tensor) -> tuple[Tensor, Tensor]:
+        def chunk_outputs(out: Output, y: Tensor) -> tuple[Tensor, Tensor]:
             return out.logits.double().softmax(1).cpu(), out.features[: 0 if rows is None else None].cpu()
 
-        probabilities, features = map(torch.cat, zip(*self._over(params, buffers, rows, one), strict=True))
+        probabilities, features = map(torch.cat, zip(*self._over(params, buffers, rows, chunk_outputs), strict=True))
         return probabilities, features
 
     def _over(self, params: Params, buffers: Params, rows: Array | Tensor | None, of: Callable[..., T]) -> list[T]:
         """A function of outputs and labels, of each chunk of these rows or all, in their order."""
-        given, statistics = self._runtime.layout(params), self._runtime.layout(buffers)
+        weights, statistics = self._runtime.layout(params), self._runtime.layout(buffers)
 
-        def one(chunk: Rows) -> T:
+        def chunk_value(chunk: Rows) -> T:
             x = self._floats(chunk)
             mask = torch.ones(len(x), dtype=self._store.dtype, device=x.device)
             key = torch.zeros((), dtype=torch.int64, device=x.device)
-            out, _ = self._runtime.net.forward(given, statistics, x, mask, train=False, key=key)
+            out, _ = self._runtime.net.forward(weights, statistics, x, mask, train=False, key=key)
             return of(out, self._store.y[chunk])
 
-        return list(self._runtime.workers.map(one, self._chunks(rows)))
+        return list(self._runtime.workers.map(chunk_value, self._chunks(rows)))
 
     def _floats(self, at: Rows) -> Tensor:
         """Normalised rows, from those that are kept where they are."""
@@ -164,7 +165,7 @@ class Tested(NamedTuple):
     probabilities: Tensor | None  # float64 [R, C] in the order of ``rows``; a node of Flower does not tell them
 
 
-def shares_of(source: Source, fed: Federation, ids: Iterable[int] | None = None) -> dict[int, Array]:
+def shares_of(source: RowSource, fed: Federation, ids: Iterable[int] | None = None) -> dict[int, Array]:
     """Each client's own test rows: those that it keeps for a test, else its share of the test set.
 
     Clients without training rows or without test rows are left out, and those not in ``ids``.
@@ -189,26 +190,26 @@ def tested(
     """
     classes = clients.task.classes
 
-    def one(k: int) -> Tested:
+    def client_test(k: int) -> Tested:
         params, buffers = models(k)
         if fitted_on is None:
             matrix, loss, chances = test.scored(params, buffers, shares[k])
             return Tested(k, matrix, float(loss), shares[k], chances)
-        biases, temperature = fit_logits(*fitted_on.logits(params, buffers, clients.own.rows[k]))
+        biases, temperature = fit_logits(*fitted_on.logits(params, buffers, clients.source.rows[k]))
         logits, labels = test.logits(params, buffers, shares[k])
         logits = fitted_logits(logits.double(), biases, temperature)
         matrix, loss = confusion_of(labels, logits.argmax(1), classes), cross_entropy(logits, labels).mean()
         return Tested(k, matrix, float(loss), shares[k], logits.softmax(1))
 
-    yield from clients.runtime.workers.map(one, shares)
+    yield from clients.runtime.workers.map(client_test, shares)
 
 
 def pooled(each: Iterable[Tested], classes: int) -> tuple[Tensor, float]:
     """(confusion matrix [C, C], mean cross-entropy) over the test rows of all clients; zeros without any."""
     matrix, total, rows = torch.zeros(classes, classes, dtype=torch.int64), 0.0, 0
-    for one in each:
-        n = len(one.rows)
-        matrix, total, rows = matrix + one.confusion, total + one.loss * n, rows + n
+    for test in each:
+        n = len(test.rows)
+        matrix, total, rows = matrix + test.confusion, total + test.loss * n, rows + n
     return matrix, total / max(rows, 1)
 
 
@@ -219,7 +220,7 @@ def personal_model(
 
     The broadcast model with its private parameters, then the `personalize` of every component, one after another.
     """
-    ctx, rows = clients.context(broadcast, memory, k, clients.own), clients.batch(clients.own.rows[k])
+    ctx, rows = clients.context(broadcast, memory, k, clients.source), clients.batch(clients.source.rows[k])
     net = clients.runtime.net
 
     def gradient(params: Params, term: Term | None = None, at: Tensor | None = None, /) -> Params:

@@ -151,7 +151,7 @@ def fits_of(content: Mapping[str, Any], classes: int | None = None) -> dict[str,
     fits = content.get("fit", {})
     if not isinstance(fits, Mapping) or not (not fits or set(fits) == set(OBJECTIVES)):
         raise RecordError(f"its fit is damaged: it must have the entries {' and '.join(OBJECTIVES)}")
-    return {name: Fit.from_json(one, classes) for name, one in fits.items()}
+    return {name: Fit.from_json(entry, classes) for name, entry in fits.items()}
 
 
 def measured(labels: Tensor, logits: Tensor, fits: Mapping[str, Fit], recall_at: float | None) -> Row:

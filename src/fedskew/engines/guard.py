@@ -390,8 +390,8 @@ class Guard:
         except FedskewError:
             raise
         except Exception as error:
-            said = (str(error).strip().splitlines() or ["no message"])[0]
-            raise TrainingError(f"{type(error).__name__} in {what}, {self.where}: {said}") from error
+            reason = (str(error).strip().splitlines() or ["no message"])[0]
+            raise TrainingError(f"{type(error).__name__} in {what}, {self.where}: {reason}") from error
 
     def call(self, part: Component, hook: str, original: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
         """What a hook gives back, looked at where it is time to."""

@@ -160,8 +160,8 @@ class Observer:
             aside["heldout"] = np.sort(self.fed.unseen.partition.rows)
         for which, rows in aside.items():
             if len(rows):
-                held = self.engine.evaluate(params, buffers, rows, on="train")
-                row |= {f"{which}_{name}": value for name, value in self._metrics(*held).items()}
+                metrics = self.engine.evaluate(params, buffers, rows, on="train")
+                row |= {f"{which}_{name}": value for name, value in self._metrics(*metrics).items()}
         return row
 
     def _tested(self, shown: Shown, listed: bool) -> Iterator[Tested]:
@@ -173,12 +173,12 @@ class Observer:
         """What was tested of clients of a federation, each with a row that is kept."""
         held, heldout = fed.held is not None, fed is self.fed.unseen
         labels, dealt = fed.dataset.y if held else fed.dataset.y_test, not held and fed.dealt
-        for one in each:
-            who, probabilities = (number, one.client, fed.name_of(one.client)), one.probabilities
-            y, share = (labels[:0], False) if probabilities is None else (labels[one.rows], dealt)
-            row = client_row(*who, one.confusion, one.loss, y, probabilities, dealt=share, heldout=heldout)
+        for test in each:
+            who, probabilities = (number, test.client, fed.name_of(test.client)), test.probabilities
+            y, share = (labels[:0], False) if probabilities is None else (labels[test.rows], dealt)
+            row = client_row(*who, test.confusion, test.loss, y, probabilities, dealt=share, heldout=heldout)
             self.measured.append(row)
-            yield one
+            yield test
 
     def list_clients(self, shown: Shown) -> None:
         """Measure what each client would use: a row for each, those that never train last."""
@@ -228,7 +228,7 @@ class Observer:
                 logits, labels = engine.train_set.logits(params, buffers, rows)
             metrics = measured(labels, logits, fits, None)
             row |= {f"{FITTED}served_{name}": metrics[name] for name in PERSONAL}
-        return {**row, "fit": {name: one.to_json() for name, one in fits.items()}} if last else row
+        return {**row, "fit": {name: fit.to_json() for name, fit in fits.items()}} if last else row
 
     def _fitted_last(self, shown: Shown, served: bool) -> Row:
         """`_fitted` of the last model, and clients' own models with biases of their own."""
@@ -272,7 +272,7 @@ class Observer:
         With ``nonfinite`` drop, clients whose local run is not finite are left out; else TrainingError is raised.
         """
         engine, method, classes = self.engine, self.method, self.task.classes
-        clients = replace(engine.clients, own=engine.rows_of(fed))
+        clients = replace(engine.clients, source=engine.rows_of(fed))
         # after the last round, schedules are asked for the last round again
         begun = shown.state._replace(round=min(shown.round, self.task.rounds - 1))
         matrix, total, rows = torch.zeros(classes, classes, dtype=torch.int64), 0.0, 0
@@ -280,7 +280,7 @@ class Observer:
             memory = ClientMemory(engine.memory.template)
             left = ids if memory.empty or not method.personal else self._joined(begun, clients, memory, ids)
             models = engine.models(method, given_of(method, shown), clients, memory)
-            each = tested(clients, engine.test_of(fed), models, shares_of(clients.own, fed, left.tolist()))
+            each = tested(clients, engine.test_of(fed), models, shares_of(clients.source, fed, left.tolist()))
             confusion, loss = pooled(self._listed(fed, shown.round, each) if listed else each, classes)
             matrix, total, rows = matrix + confusion, total + loss * int(confusion.sum()), rows + int(confusion.sum())
         return matrix, total / max(rows, 1)
@@ -289,13 +289,13 @@ class Observer:
         """Fill the memory by a local run of each of these clients; those whose run is finite."""
         engine, method = self.engine, self.method
 
-        def ask(query: Query, part: Component, given: Broadcast) -> Answers:
-            return engine.answer(query, part, method, given, memory, clients)
+        def ask(query: Query, part: Component, broadcast: Broadcast) -> Answers:
+            return engine.answer(query, part, method, broadcast, memory, clients)
 
         while len(ids):
-            given = engine.runtime.laid_out(server.joined(method, state, ids, engine.planner.seed, ask))
-            plans = engine.planner.plans(method, Assignment(ids.unsqueeze(1)), given, clients.own)
-            jobs = [job for (job,) in engine.jobs.chains(method, plans, given, memory)]
+            broadcast = engine.runtime.laid_out(server.joined(method, state, ids, engine.planner.seed, ask))
+            plans = engine.planner.plans(method, Assignment(ids.unsqueeze(1)), broadcast, clients.source)
+            jobs = [job for (job,) in engine.jobs.chains(method, plans, broadcast, memory)]
             try:
                 for outcome in engine.probes(method, jobs):
                     memory.put_all([jobs[at].plan.client for at in outcome.at], outcome.memories)
@@ -309,10 +309,10 @@ class Observer:
         return ids
 
     def _diagnose(self, opened: Opened, results: Results, weights: Weights, state: State, shown: Shown) -> Row:
-        given = opened.broadcast
+        broadcast = opened.broadcast
         moment = Moment(
-            round=state.round, cohort=results.recorded or results.cohort, weights=weights, before=given.params,
-            after=state.params, served=shown.params, buffers=given.buffers, buffers_after=state.buffers,
+            round=state.round, cohort=results.recorded or results.cohort, weights=weights, before=broadcast.params,
+            after=state.params, served=shown.params, buffers=broadcast.buffers, buffers_after=state.buffers,
             local_buffers=results.buffers, train_counts=self.fed.counts.sum(0),
             deltas=results.kept, labels=self.fed.dataset.y_test.cpu(),
             confusion=lambda params, buffers: self.engine.evaluate(params, buffers)[0],

@@ -71,10 +71,10 @@ def begin_from(model: Model, settings: Settings) -> None:
     """
     if not settings.init_from:
         return
-    file, held = _file(settings), settings.init_digest
+    file, recorded = _file(settings), settings.init_digest
     digest = _digest(file)
-    if held and digest != held:
-        raise RecordError(f"{file} must be the file that the run begins from, digest {held}; got {digest}")
+    if recorded and digest != recorded:
+        raise RecordError(f"{file} must be the file that the run begins from, digest {recorded}; got {digest}")
     tensors = tensors_of(file)
     for name, value in put(model, file, tensors, "the run's").items():
         if not value.isfinite().all():
@@ -84,8 +84,8 @@ def begin_from(model: Model, settings: Settings) -> None:
 def tensors_of(file: Path, under: str = "") -> dict[str, Tensor]:
     """The tensors of a safetensors file whose names begin so, by the rest. Raises RecordError where it is damaged."""
     try:
-        with safe_open(regular(file), framework="pt") as held:
-            return {n.removeprefix(under): held.get_tensor(n) for n in held.keys() if n.startswith(under)}  # noqa: SIM118
+        with safe_open(regular(file), framework="pt") as content:
+            return {n.removeprefix(under): content.get_tensor(n) for n in content.keys() if n.startswith(under)}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise RecordError(f"{file} is damaged: {error}") from None
 
@@ -241,7 +241,7 @@ def features_of(runtime: Runtime, stores: tuple[Store, Store], classes: int, pre
     """The stores with features, float [n, F], in the place of rows; by the runtime's network."""
     net = runtime.workers.original
 
-    def one(store: Store) -> Store:
+    def with_features(store: Store) -> Store:
         rows = torch.arange(len(store.y)).numpy()
         if not len(rows):
             return replace(store, x=net.params[f"{net.head}.weight"].new_empty(0, net.features), mean=(), std=())
@@ -249,4 +249,4 @@ def features_of(runtime: Runtime, stores: tuple[Store, Store], classes: int, pre
         return replace(store, x=features.to(store.y.device), mean=(), std=())
 
     with one_thread(), arithmetic(precision):
-        return one(stores[0]), one(stores[1])
+        return with_features(stores[0]), with_features(stores[1])

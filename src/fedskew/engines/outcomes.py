@@ -247,13 +247,13 @@ class Reduction:
         done = self.done
         at = [i for outcome in done for i in outcome.at]
         require_finite([outcome.checks for outcome in done], cohort.ids.tolist() if at != sorted(at) else ())
-        report = cohort.reports._replace(loss=in_order(done, lambda one: one.reports.loss).double().cpu())
-        cohort = cohort._replace(reports=report, uploads=in_order(done, lambda one: one.uploads))
-        kept = in_order(done, lambda one: one.kept) if done[0].kept is not None else None
+        report = cohort.reports._replace(loss=in_order(done, lambda outcome: outcome.reports.loss).double().cpu())
+        cohort = cohort._replace(reports=report, uploads=in_order(done, lambda outcome: outcome.uploads))
+        kept = in_order(done, lambda outcome: outcome.kept) if done[0].kept is not None else None
         if self.weights is None:
-            cohort = cohort._replace(deltas=in_order(done, lambda one: one.params))
+            cohort = cohort._replace(deltas=in_order(done, lambda outcome: outcome.params))
             kept = tree.map_tree(Tensor.cpu, cohort.deltas) if self.keep else None
-        return Results(cohort, self.delta, in_order(done, lambda one: one.buffers), kept)
+        return Results(cohort, self.delta, in_order(done, lambda outcome: outcome.buffers), kept)
 
 
 def chained(members: Sequence[Outcome]) -> Outcome:
@@ -262,7 +262,7 @@ def chained(members: Sequence[Outcome]) -> Outcome:
     Samples, steps and FedNova's ||a||_1 add up, the loss is the mean over all steps, the rate is the first member's.
     """
     samples, steps, loss, a_norm = (
-        torch.cat([getattr(one.reports, n) for one in members]) for n in ("samples", "steps", "loss", "a_norm")
+        torch.cat([getattr(outcome.reports, n) for outcome in members]) for n in ("samples", "steps", "loss", "a_norm")
     )
 
     def total(values: Tensor) -> Tensor:
@@ -270,4 +270,4 @@ def chained(members: Sequence[Outcome]) -> Outcome:
 
     mean = total(loss * steps) / total(steps).clamp(min=1)
     report = Report(total(samples), total(steps), members[0].reports.lr, mean, total(a_norm))
-    return members[-1]._replace(reports=report, checks=tuple(check for one in members for check in one.checks))
+    return members[-1]._replace(reports=report, checks=tuple(check for outcome in members for check in outcome.checks))

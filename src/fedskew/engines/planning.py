@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from fedskew import rng, tree
-from fedskew.client import KEPT, Job, Own, Shared
-from fedskew.engines.clients import ClientMemory, Source
+from fedskew.client import KEPT, ClientInputs, Job, RoundInputs
+from fedskew.engines.clients import ClientMemory, RowSource
 from fedskew.engines.runtime import Runtime
 from fedskew.method import Method
 from fedskew.method.samplers import WIDE
@@ -75,13 +75,15 @@ class Planner:
     task: Task
     seed: int
 
-    def offer(self, method: Method, source: Source, broadcast: Broadcast) -> Tensor:
+    def offer(self, method: Method, source: RowSource, broadcast: Broadcast) -> Tensor:
         """The sampler's offer of rows for every client of a source, [N, C]. Asking twice gives the same answer."""
         name = method.sampler.name
         key = rng.key(self.seed, broadcast.round, name, "offer")
         return method.sampler.offer(source.counts, broadcast.common.get(name, {}), broadcast.round, key)
 
-    def plans(self, method: Method, assignment: Assignment, broadcast: Broadcast, source: Source) -> list[list[Plan]]:
+    def plans(
+        self, method: Method, assignment: Assignment, broadcast: Broadcast, source: RowSource
+    ) -> list[list[Plan]]:
         """The plans of each chain of the assignment, member by member; padding is left out."""
         offered = self.offer(method, source, broadcast)
         used, pace = self._pace(method, offered, assignment, broadcast.round)
@@ -100,7 +102,7 @@ class Planner:
             groups.append(group)
         return groups
 
-    def plan(self, method: Method, source: Source, at: Member, pace: Pace, shared: Tree, round: int) -> Plan:
+    def plan(self, method: Method, source: RowSource, at: Member, pace: Pace, shared: Tree, round: int) -> Plan:
         """The plan of one client. Each of a step's D mini-batches has its own order, so they agree in size.
 
         Args:
@@ -204,7 +206,7 @@ class Jobs:
         """As `of`, of the plans of chains, for a broadcast to these clients."""
         row_of = {k: i for i, k in enumerate(dict.fromkeys(p.client for group in plans for p in group))}
         if max(map(len, plans), default=1) == 1:
-            return [[one] for one in self.of(method, [group[0] for group in plans], broadcast, memory, row_of)]
+            return [[job] for job in self.of(method, [group[0] for group in plans], broadcast, memory, row_of)]
         return [
             [self.of(method, [plan], broadcast, memory, row_of, m)[0] for m, plan in enumerate(group)]
             for group in plans
@@ -230,14 +232,14 @@ class Jobs:
             m: the clients' place in their chains.
         """
         now, last = torch.tensor(broadcast.round), torch.tensor(self.task.rounds)
-        shared = Shared(broadcast.params, broadcast.buffers, broadcast.common, now, last)
+        shared = RoundInputs(broadcast.params, broadcast.buffers, broadcast.common, now, last)
         scalars = self._scalars(method, plans)
         keys = self.keys(plans, broadcast.round, m)
 
-        def one(i: int, plan: Plan) -> ClientJob:
+        def job_of(i: int, plan: Plan) -> ClientJob:
             memory_of = dict(memory.get(plan.client))
             kept = self.runtime.layout(memory_of.pop(KEPT, {}))
-            own = Own(
+            inputs = ClientInputs(
                 each=self.runtime.layout(tree.row(broadcast.each, row_of[plan.client])) if broadcast.each else {},
                 memory=self.runtime.layout(memory_of),
                 kept=kept,
@@ -245,12 +247,12 @@ class Jobs:
                 used=plan.used,
                 **{name: values[i] for name, values in scalars.items()},
             )
-            return ClientJob(Job(shared, own), plan, keys[i])
+            return ClientJob(Job(shared, inputs), plan, keys[i])
 
-        return [one(i, plan) for i, plan in enumerate(plans)]
+        return [job_of(i, plan) for i, plan in enumerate(plans)]
 
     def _scalars(self, method: Method, plans: list[Plan]) -> dict[str, tuple[Tensor, ...]]:
-        """The () tensors of `Own`, for each plan."""
+        """The () tensors of `ClientInputs`, for each plan."""
         steps = torch.tensor([len(p.batches) for p in plans])
         lr = torch.tensor([p.lr for p in plans], dtype=torch.float64)
         a_norm = method.local.a_norm(steps, lr, method.proximal).to(self.runtime.dtype)

@@ -402,8 +402,8 @@ class Captured:
             if self._loss.shape != loss.shape:
                 self._loss = torch.zeros_like(loss)
             pairs = [(c, m) for c, m in zip(self._carry, moved, strict=True) if m is not c]
-            held = {c.data_ptr() for c in self._carry}
-            new = [m.clone() if m.data_ptr() in held else m for _, m in pairs]  # one leaf may have become another
+            addresses = {c.data_ptr() for c in self._carry}
+            new = [m.clone() if m.data_ptr() in addresses else m for _, m in pairs]  # one leaf may have become another
             targets, values = [*(c for c, _ in pairs), self._loss], [*new, loss]
             for kind in dict.fromkeys(t.dtype for t in targets):  # one kernel copies tensors of one type
                 some = [i for i, t in enumerate(targets) if t.dtype == kind]

@@ -47,7 +47,7 @@ def _no_signals() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class _Batch:
+class _MapCall:
     """The items of one `Workers.map`: what the threads have done of them, and whether anybody still wants it."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class Workers:
         self._own = threading.local()
         self._open = False  # whether the threads shall work
         self._threads: list[threading.Thread] = []
-        self._work: SimpleQueue[tuple[_Batch, int, Callable[[Any], Any], Any] | None] = SimpleQueue()
+        self._work: SimpleQueue[tuple[_MapCall, int, Callable[[Any], Any], Any] | None] = SimpleQueue()
 
     @staticmethod
     def cores() -> int:
@@ -129,7 +129,7 @@ class Workers:
                 for copy in copies:
                     self._threads.append(threading.Thread(target=self._serve, args=(copy, flushed()), daemon=True))
                     self._threads[-1].start()
-        here, batch, ahead = torch.no_grad()(function), _Batch(), set(first)
+        here, batch, ahead = torch.no_grad()(function), _MapCall(), set(first)
         for i in (*first, *(i for i in range(len(work)) if i not in ahead)):
             self._work.put((batch, i, here, work[i]))
         return batch.results(len(work))
@@ -188,10 +188,10 @@ class Runtime:
         if not self.channels_last:
             return tree_
 
-        def one(leaf: Tensor) -> Tensor:
+        def channels_last(leaf: Tensor) -> Tensor:
             return leaf.contiguous(memory_format=torch.channels_last) if leaf.dim() == 4 else leaf
 
-        return tree.map_tree(one, tree_)
+        return tree.map_tree(channels_last, tree_)
 
     def laid_out(self, broadcast: Broadcast) -> Broadcast:
         """A broadcast in the layout of this runtime; what each client is sent alone stays as it is."""

@@ -53,7 +53,7 @@ class Sequential(LocalEngine):
         def step(rows: Rows, job: Job, carry: Carry, now: Now) -> tuple[Carry, Tensor]:
             x, y = rows
             at, keys, epoch, number = now
-            batches = tuple(self._batch(x, y, one, key) for one, key in zip(at, keys, strict=True))
+            batches = tuple(self._batch(x, y, places, key) for places, key in zip(at, keys, strict=True))
             progress, ctx = rounds.progress_at(job, epoch, number), rounds.context(self.task, job)
             forward = self.runtime.net.forward
             return rounds.step(method, ctx, forward, rounds.autograd, carry, batches, keys, progress)
@@ -126,10 +126,10 @@ class Threaded(Sequential):
     def run_clients(self, method: Method, clients: list[ClientJob], settle: Settle = identity) -> Iterator[Outcome]:
         """One outcome a client, in order."""
 
-        def one(at: int) -> Outcome:
+        def client_outcome(at: int) -> Outcome:
             return settle((at,), self.run_client(method, clients[at]))
 
-        yield from self.workers.map(one, range(len(clients)), longest(clients, LEAD * self.workers.count))
+        yield from self.workers.map(client_outcome, range(len(clients)), longest(clients, LEAD * self.workers.count))
 
 
 class Debug(Sequential):

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from fedskew import tree
-from fedskew.client import Job, Own
+from fedskew.client import ClientInputs, Job
 from fedskew.engines.planning import ClientJob
 from fedskew.engines.programs import each_leaf, leaves_of, rebuild
 from fedskew.engines.stepper import StepMode
@@ -40,7 +40,8 @@ class Leg(NamedTuple):
 
 def stack(jobs: Sequence[Job]) -> Job:
     """One job of K clients: what differs has a leading axis [K]."""
-    return Job(jobs[0].shared, Own(*(tree.stack([getattr(j.own, n) for j in jobs]) for n in Own._fields)))
+    columns = (tree.stack([getattr(job.own, name) for job in jobs]) for name in ClientInputs._fields)
+    return Job(jobs[0].shared, ClientInputs(*columns))
 
 
 def mapped(function: Callable[..., Any], *trees: Any) -> Any:
@@ -66,8 +67,8 @@ def cloned(carry: Carry) -> Carry:
 
 def narrowed(job: Job, carry: Carry, width: int) -> tuple[Job, Carry, Carry]:
     """The first clients of a stack, and what the others have become."""
-    own, first = (each_leaf(lambda leaf: leaf[:width], given) for given in (job.own, carry))
-    return Job(job.shared, own), first, each_leaf(lambda leaf: leaf[width:], carry)
+    inputs, first = (each_leaf(lambda leaf: leaf[:width], given) for given in (job.own, carry))
+    return Job(job.shared, inputs), first, each_leaf(lambda leaf: leaf[width:], carry)
 
 
 def whole(carries: Sequence[Carry]) -> Carry:
@@ -169,8 +170,8 @@ class Price(NamedTuple):
 
     def stack(self, lengths: Sequence[Length]) -> float:
         """Of all steps of a stack whose first client is its longest."""
-        rows = max(one.rows for one in lengths)
-        return self.step * lengths[0].steps + sum(one.steps for one in lengths) * (self.touch + rows * self.product)
+        rows = max(run.rows for run in lengths)
+        return self.step * lengths[0].steps + sum(run.steps for run in lengths) * (self.touch + rows * self.product)
 
 
 def length(batches: np.ndarray[Any, Any]) -> Length:
@@ -240,6 +241,6 @@ def _halves(part: list[int], cost: Callable[[list[int]], float]) -> tuple[list[i
 def _span(costs: list[float], threads: int) -> float:
     """When the last thread ends, if each takes the next stack as it becomes free."""
     ends = [0.0] * threads
-    for one in costs:
-        ends[ends.index(min(ends))] += one
+    for cost in costs:
+        ends[ends.index(min(ends))] += cost
     return max(ends)

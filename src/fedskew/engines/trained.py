@@ -325,13 +325,13 @@ class Trained:
             >>> bool((net(fed.dataset.x_test).argmax(1) == trained.predict(fed.dataset.x_test)).all())
             True
         """
-        values, held = {**self.params, **self.buffers}, module.state_dict(keep_vars=True)
+        values, state = {**self.params, **self.buffers}, module.state_dict(keep_vars=True)
         for name, value in values.items():
-            got = tuple(held[name].shape) if name in held else "nothing"
+            got = tuple(state[name].shape) if name in state else "nothing"
             require(got == tuple(value.shape), "module", f"have {name!r} of shape {tuple(value.shape)}", got)
         constant = {**self.model.constants, **self.model.non_persistent}
-        leaves = {**held, **dict(module.named_buffers())}
-        trained = {id(held[name]) for name in values}
+        leaves = {**state, **dict(module.named_buffers())}
+        trained = {id(state[name]) for name in values}
         for name, leaf in leaves.items():
             if id(leaf) not in trained:
                 same = name in constant and torch.equal(leaf.detach().to(constant[name]), constant[name])
@@ -339,7 +339,7 @@ class Trained:
                 require(same, "module", rule, "another" if name in constant else "one that the run lacked")
         with torch.no_grad():
             for name, value in values.items():
-                held[name].copy_(value)
+                state[name].copy_(value)
 
     def features(self, x: Tensor) -> Tensor:
         """What enters the classifier layer for samples, [n, F]."""

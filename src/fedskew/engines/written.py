@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from fedskew import client as rounds
-from fedskew.client import Job, Own
+from fedskew.client import ClientInputs, Job
 from fedskew.engines.dense import Dense, Gradients, Updates, taken
 from fedskew.engines.guard import unguarded
 from fedskew.engines.planning import ClientJob
@@ -33,7 +33,7 @@ from fedskew.types import Batch, Carry, Forward, Output, Params, Task, View
 # Plain steps
 
 
-class Steps(NamedTuple):
+class StackBatches(NamedTuple):
     """What the steps of a stack read, time first, so that the first clients of a step lie side by side."""
 
     at: Tensor  # [T, K, B] rows of the stack, 0 for padding
@@ -43,7 +43,7 @@ class Steps(NamedTuple):
 
 
 @torch.no_grad()
-def descend(net: Dense, params: Params, x: Tensor, steps: Steps, lr: Tensor, decay: float) -> Tensor:
+def descend(net: Dense, params: Params, x: Tensor, steps: StackBatches, lr: Tensor, decay: float) -> Tensor:
     """All local steps of a stack, into ``params`` [K, ...]; the losses [K, T], 0 where a client has ended.
 
     w <- w - lr (g + decay w). The gradient of cross-entropy at the logits is (softmax - onehot) * share. It is scaled
@@ -74,7 +74,7 @@ def descend(net: Dense, params: Params, x: Tensor, steps: Steps, lr: Tensor, dec
     return -(right.squeeze(3) * steps.share).sum(2).T.contiguous()
 
 
-def steps_of(clients: Sequence[ClientJob], y: Tensor, dtype: torch.dtype) -> Steps:
+def steps_of(clients: Sequence[ClientJob], y: Tensor, dtype: torch.dtype) -> StackBatches:
     """What the steps of a sorted stack read; ``y`` are the labels of its rows."""
     padded = torch.from_numpy(positions(clients)[:, :, 0]).transpose(0, 1).contiguous()
     real = padded >= 0
@@ -83,7 +83,7 @@ def steps_of(clients: Sequence[ClientJob], y: Tensor, dtype: torch.dtype) -> Ste
     share = real.to(dtype)
     share /= share.sum(2, keepdim=True).clamp_(min=1)
     widths = real.any(2).sum(1).tolist()
-    return Steps(at, labels, share, widths)
+    return StackBatches(at, labels, share, widths)
 
 
 # Steps around what a method brings
@@ -92,7 +92,7 @@ def steps_of(clients: Sequence[ClientJob], y: Tensor, dtype: torch.dtype) -> Ste
 Rows = tuple[Tensor, Tensor]
 
 
-class Moment(NamedTuple):
+class StepInputs(NamedTuple):
     """What a step of a stack reads beside what it moves."""
 
     batch: Batch  # [K, B, ...]
@@ -126,11 +126,11 @@ class FusedStep:
         real, place = at >= 0, at.clamp(min=0)
         x, y = taken(rows[0], place), torch.where(real, rows[1].take(place), 0)
         batch = Batch(x.view(*place.shape, *rows[0].shape[1:]), y, real.to(self.dtype))
-        moment = Moment(batch, key, epoch, number)
+        step = StepInputs(batch, key, epoch, number)
         logits, notes = self.net.forward(carry.params, x)
         out = Output(logits, notes[-1])
         slopes_of = _plain_slopes if self.plain else self._slopes
-        losses, slopes, direct = slopes_of(job, carry, out, moment, -lr if self.fused else None)
+        losses, slopes, direct = slopes_of(job, carry, out, step, -lr if self.fused else None)
         shrink = 1 - lr * self.decay if self.decay else None
         sink = Updates(carry.params, shrink) if self.fused else Gradients(carry.params)
         self.net.back(carry.params, slopes.logits, notes, sink, slopes.features)
@@ -139,14 +139,14 @@ class FusedStep:
         if self.fused:
             return carry._replace(params=params), losses
 
-        def rest(own: Own, *given: Any) -> Any:
-            return self._rest(Job(job.shared, own), *given)
+        def rest(inputs: ClientInputs, *given: Any) -> Any:
+            return self._rest(Job(job.shared, inputs), *given)
 
-        after: tuple[Carry, Tensor] = mapped(rest, job.own, carry, out, moment, params, losses)
+        after: tuple[Carry, Tensor] = mapped(rest, job.own, carry, out, step, params, losses)
         return after
 
     def _rest(
-        self, job: Job, carry: Carry, out: Output, moment: Moment, grads: Params, loss: Tensor
+        self, job: Job, carry: Carry, out: Output, step: StepInputs, grads: Params, loss: Tensor
     ) -> tuple[Carry, Tensor]:
         """What follows a client's gradient: hooks and local step, as in any other engine."""
 
@@ -155,25 +155,25 @@ class FusedStep:
                 raise RuntimeError(f"local step {self.method.local.name!r} takes gradients at other parameters")
             return grads, loss, (out, carry.buffers)
 
-        ctx, progress = rounds.context(self.task, job), rounds.progress_at(job, moment.epoch, moment.number)
-        batches, keys = (moment.batch,), moment.key.unsqueeze(0)
+        ctx, progress = rounds.context(self.task, job), rounds.progress_at(job, step.epoch, step.number)
+        batches, keys = (step.batch,), step.key.unsqueeze(0)
         return rounds.step(self.method, ctx, self.forward, grad, carry, batches, keys, progress)
 
-    def _slopes(self, job: Job, carry: Carry, out: Output, moment: Moment, scale: Tensor | None) -> Slopes:
+    def _slopes(self, job: Job, carry: Carry, out: Output, step: StepInputs, scale: Tensor | None) -> Slopes:
         """The slopes of scale * loss by the tape, ``scale`` [K]."""
 
-        def loss(own: Own, carry: Carry, out: Output, moment: Moment) -> Tensor:
-            here = Job(job.shared, own)
-            ctx, progress = rounds.context(self.task, here), rounds.progress_at(here, moment.epoch, moment.number)
+        def loss(inputs: ClientInputs, carry: Carry, out: Output, step: StepInputs) -> Tensor:
+            here = Job(job.shared, inputs)
+            ctx, progress = rounds.context(self.task, here), rounds.progress_at(here, step.epoch, step.number)
             view = View(
-                self.forward, carry.params, carry.buffers, out, moment.batch, ctx, carry.memory, moment.key, progress
+                self.forward, carry.params, carry.buffers, out, step.batch, ctx, carry.memory, step.key, progress
             )
             return rounds.loss_at(self.method, view)
 
         with torch.enable_grad():
             leaves = {n: p.detach().requires_grad_() for n, p in carry.params.items()}
             seen = Output(*(t.detach().requires_grad_() for t in out))
-            losses: Tensor = mapped(loss, job.own, carry._replace(params=leaves), seen, moment)
+            losses: Tensor = mapped(loss, job.own, carry._replace(params=leaves), seen, step)
             read: list[Tensor] = [*seen, *leaves.values()]
             slopes: Any = [None] * len(read)
             if losses.requires_grad:
@@ -197,9 +197,9 @@ Slopes = tuple[Tensor, OutputSlopes, Params]  # losses [K]; slopes at the output
 
 
 @torch.no_grad()
-def _plain_slopes(job: Job, carry: Carry, out: Output, moment: Moment, scale: Tensor | None) -> Slopes:
+def _plain_slopes(job: Job, carry: Carry, out: Output, step: StepInputs, scale: Tensor | None) -> Slopes:
     """Those of cross-entropy at the logits: (softmax - onehot) * share, share of a row in its client's mean."""
-    batch = moment.batch
+    batch = step.batch
     share = batch.mask / batch.mask.sum(1, keepdim=True).clamp(min=1)
     logs, y = torch.log_softmax(out.logits, 2), batch.y.unsqueeze(2)
     losses = -(logs.gather(2, y).squeeze(2) * share).sum(1)

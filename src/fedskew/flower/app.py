@@ -76,13 +76,13 @@ def write_app(
     least = lib.sums.LEAST * (experiment.secure == "sums")
     permits = [] if least else [*needs(experiment.method)]
     permits += ["columns"] if config.get("flower.encoding") == "nodes" else []
-    told = ["the number of its rows", *(PERMITS[permit] for permit in permits)]
+    needed = ["the number of its rows", *(PERMITS[permit] for permit in permits)]
     if least:
-        told = [f"its part of sums over at least {least} nodes"]
+        needed = [f"its part of sums over at least {least} nodes"]
     values = {
         "method": experiment.method.name, "version": __version__,
         "description": _toml(f"{experiment.method.name} by fedskew on Flower"),
-        "clients": str(config["clients"]), "needs": ", ".join(told), "secure": str(least),
+        "clients": str(config["clients"]), "needs": ", ".join(needed), "secure": str(least),
         "config": "\n".join(f"{_toml(key)} = {_toml(value)}" for key, value in config.items()),
         "allow": ", ".join(permits) or "none", "permits": ", ".join(PERMITS), "largest": str(LARGEST),
         "paths": " ".join(f"/v1/fleet/{path}" for path in FLEET),
@@ -207,8 +207,8 @@ def write_keys(folder: Path, nodes: int, host: str) -> list[str]:
         served = certificate(host, server, authority.subject, root, authority=False)
         plain = serialization.PrivateFormat.PKCS8
         _write(place / "server.key", pem(server, plain), 0o600)
-        for name, one in (("server.crt", served), ("ca.crt", authority)):  # last: with it the three are there
-            _write(place / name, one.public_bytes(serialization.Encoding.PEM).decode())
+        for name, certified in (("server.crt", served), ("ca.crt", authority)):  # last: with it the three are there
+            _write(place / name, certified.public_bytes(serialization.Encoding.PEM).decode())
         new += ["keys/ca.crt", "keys/server.crt", "keys/server.key"]
     for k in range(nodes):
         if (place / f"node-{k}").exists():

@@ -90,17 +90,17 @@ class Exchange:
     lost: set[int] = field(default_factory=set)  # in it: clients of no use, which have nothing to add to a secure sum
 
     def request(
-        self, k: int, facts: Facts, shared: Packed, expected: Layout | None, own: Facts | None = None
+        self, k: int, facts: Facts, shared: Packed, expected: Layout | None, client_inputs: Facts | None = None
     ) -> Request:
         """A message for one client; it says which memory belongs to this moment, and what an answer must hold.
 
-        ``own`` is for this client alone: without it, what the server has yet to write to the client's memory.
+        ``client_inputs`` are for this client alone; None: what the server has yet to write to the client's memory.
         """
         kept = receipt_in(self.receipts.get(k))
-        own = {"written": written_to(self.receipts.get(k))} if own is None else own
+        client_inputs = {"written": written_to(self.receipts.get(k))} if client_inputs is None else client_inputs
         last = receipt_in(self.receipts.kept.get(k, self.receipts.template))  # a run that ends writes it
         held = [*(saved.get(k, NONE) for saved in self.receipts.saved), last]
-        parts = {"shared": shared, "own": pack({"own": dict(own)})}
+        parts = {"shared": shared, "own": pack({"own": dict(client_inputs)})}
         return Request(k, {**facts, "receipt": kept, "held": held}, parts, expected)
 
     def asked(self, requests: list[Request], number: int, reads: Iterable[Callable[[Envelope], T]]) -> Iterator[T]:
@@ -205,7 +205,7 @@ class NodeMetrics:
         reads, what = [partial(self._measured, k) for k in link.measuring], f"the test of the model of round {number}"
         measured = self.exchange.usable(requests, number, reads, self.unmeasured, what)
         at = {k: np.arange(link.clients[k].facts["test_rows"]) for k in link.measuring}
-        self.number, self.each = number, [lib.Tested(k, *one, at[k], None) for k, one in measured]
+        self.number, self.each = number, [lib.Tested(k, *metrics, at[k], None) for k, metrics in measured]
         if not self.each:
             got = f"none of {len(requests)} in round {number}"
             raise TrainingError(f"at least one node must send a usable metric; got {got}")
@@ -286,8 +286,8 @@ class NodeMetrics:
 
         total = torch.zeros((), dtype=torch.float64), torch.zeros_like(point), torch.zeros(size, size).double()
         reads, what = [partial(read, k) for k in asked], "the fit of the model"
-        found = self.exchange.usable(requests, self.exchange.number, reads, self.unmeasured, what)
-        for client, (logits, sums) in found:
+        answers = self.exchange.usable(requests, self.exchange.number, reads, self.unmeasured, what)
+        for client, (logits, sums) in answers:
             kept[client] = logits
             total = total[0] + sums[0], total[1] + sums[1], total[2] + sums[2]
         if len(self.unmeasured) > left_out:

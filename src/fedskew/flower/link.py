@@ -209,8 +209,8 @@ class Link:
         from flwr.app import Message
 
         self.turn += 1
-        own = {"session": self.session, "turn": self.turn, "client": request.client, "contract": self.contract}
-        content = wire.record({**request.facts, **own}, **request.parts)
+        stamp = {"session": self.session, "turn": self.turn, "client": request.client, "contract": self.contract}
+        content = wire.record({**request.facts, **stamp}, **request.parts)
         pending = Pending(self.turn, time.monotonic(), node, life, at)
         return pending, Message(content, dst_node_id=node, message_type=TYPES.get(request.facts["kind"], "query"))
 
@@ -305,7 +305,7 @@ class _Batch:
             self._end(at, link.refused[self.requests[at].client], missing=False)
         nodes = {k: hello for k, hello in link.clients.items() if there.get(hello.node) == hello.life}
         ready = [(at, nodes[self.requests[at].client]) for at in self.waiting if self.requests[at].client in nodes]
-        messages = [link.message(one.node, one.life, self.requests[at], at) for at, one in ready]
+        messages = [link.message(hello.node, hello.life, self.requests[at], at) for at, hello in ready]
         for name, sent in link.push(messages).items():
             self.waiting.remove(sent.at)
             self.tries[sent.at] += 1

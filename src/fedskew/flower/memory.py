@@ -134,8 +134,8 @@ class NodeMemory:
             known, place, client = msgspec.json.decode(content, type=tuple[str, list[int | str], Client])
             if known == name:
                 return place, client
-        told = "this node must be asked for each phase of a secure sum once, in order"
-        raise RecordError(f"{told}; it is in no such sum at this phase")
+        rule = "this node must be asked for each phase of a secure sum once, in order"
+        raise RecordError(f"{rule}; it is in no such sum at this phase")
 
     def keep(self, *receipts: str, logits: str = NONE) -> None:
         """Remove every other memory: those of rounds that were abandoned, or are older than the server's checkpoint.

@@ -86,11 +86,11 @@ def own_of(trees: Trees, template: Trees) -> dict[str, Any]:
     return {**sent, "written": written, "each": each}
 
 
-def used_of(own: Mapping[str, Any], counts: Tensor) -> tuple[Tensor, Tensor]:
+def used_of(sent: Mapping[str, Any], counts: Tensor) -> tuple[Tensor, Tensor]:
     """(offered, used) rows of each class, [C]; all rows where the server does not know their classes."""
-    if "offered" not in own and "used" not in own:
+    if "offered" not in sent and "used" not in sent:
         return counts, counts
-    offered, used = (numbers(own, n, torch.int64, len(counts), 0, MOST_TRAINED) for n in ("offered", "used"))
+    offered, used = (numbers(sent, n, torch.int64, len(counts), 0, MOST_TRAINED) for n in ("offered", "used"))
     return offered, used
 
 
@@ -109,9 +109,9 @@ def pace_of(facts: Facts, rows: int) -> lib.Pace:
 
 def point_of(trees: Trees, classes: int) -> tuple[Tensor, Tensor]:
     """(point [C + 1], weight of each class [C]) at which sums are asked for; both are finite."""
-    own, most = branch(trees, "own"), sys.float_info.max
-    point = numbers(own, "point", torch.float64, classes + 1, -most, most)
-    return point, numbers(own, "weights", torch.float64, classes, 0, most)
+    sent, most = branch(trees, "own"), sys.float_info.max
+    point = numbers(sent, "point", torch.float64, classes + 1, -most, most)
+    return point, numbers(sent, "weights", torch.float64, classes, 0, most)
 
 
 def question_of(facts: Facts, method: Method, client: int, *, counts: bool = False) -> tuple[Query, Component]:
@@ -220,15 +220,15 @@ class Node:
         """One local run, planned from the node's own rows by the server's pace."""
         engine, method, k = self.engine, self.method, self.client
         sent = shared_of(trees, "params", "buffers", "common", "round", "rounds")
-        own = own_of(trees, engine.memory.template)
-        shared = lib.Shared(*self._model(sent), sent["common"], sent["round"], sent["rounds"])
+        inputs = own_of(trees, engine.memory.template)
+        shared = lib.RoundInputs(*self._model(sent), sent["common"], sent["round"], sent["rounds"])
         if self.sums:
             member, pace = engine.own_pace(method, k, shared)
         else:
-            offered, used = used_of(own, engine.clients.own.counts[k])
+            offered, used = used_of(inputs, engine.clients.source.counts[k])
             member = lib.Member(k, count(facts, "member", most=1 << 31), offered, used)
             pace = pace_of(facts, int(torch.maximum(offered, used).sum()))
-        job = engine.job(method, shared, own["each"], member, pace, self._memory(facts, own))
+        job = engine.job(method, shared, inputs["each"], member, pace, self._memory(facts, inputs))
         outcome, fault = engine.run(method, job)
         memories = {name: tree.row(memory, 0) for name, memory in outcome.memories.items()}
         receipt = "" if fault else self.memory.save(memories)
@@ -247,10 +247,10 @@ class Node:
         params, buffers = ({**initial[kind], **(sent[kind] or {})} for kind in ("params", "buffers"))
         return params, buffers
 
-    def _memory(self, facts: Facts, own: Mapping[str, Any]) -> lib.ClientMemory:
+    def _memory(self, facts: Facts, inputs: Mapping[str, Any]) -> lib.ClientMemory:
         """This client's memory in the moment of a message, with what the server has written to it since."""
         memory = lib.ClientMemory(self.engine.memory.template)
-        memory.put(self.client, {**self.memory.load(facts["receipt"]), **own["written"]})
+        memory.put(self.client, {**self.memory.load(facts["receipt"]), **inputs["written"]})
         return memory
 
     def _given(self, facts: Facts, trees: Trees) -> lib.Broadcast:
@@ -275,7 +275,7 @@ class Node:
 
     def sum(self, facts: Facts, trees: Trees) -> Reply:
         """One phase of a secure sum. Whatever is raised in it, this node is in the sum no longer."""
-        name, phase, told = receipt(facts.get("sum")), facts.get("phase"), wire.message_of(branch(trees, "own"))
+        name, phase, incoming = receipt(facts.get("sum")), facts.get("phase"), wire.message_of(branch(trees, "own"))
         expect(phase in PHASES, "the phase of a sum", f"be one of {', '.join(PHASES)}", phase)
         if phase == "advertise":
             place, of = wire.place_of(facts), count(facts, "of", most=MOST_SUMMED)
@@ -286,15 +286,15 @@ class Node:
         else:
             place, client = self.memory.take_sum(name)
             if phase == "masked":
-                message = client.masked(told, self._addend(place, branch(trees, "shared"), client.encoding.range))
+                message = client.masked(incoming, self._addend(place, branch(trees, "shared"), client.encoding.range))
             else:  # two halves of the clients that hear of different survivors would each reach a smaller threshold
                 rule = f"be of fewer than {2 * client.threshold} clients, twice its threshold"
-                expect(len(told) < 2 * client.threshold, "a sum", rule, len(told))
+                expect(len(incoming) < 2 * client.threshold, "a sum", rule, len(incoming))
                 if phase == "unmask" and place[-1] in STATIC:  # two sums differ in who is in one of them alone
-                    apart = self.memory.summed_over(str(place[-1]), told) ^ told.keys()
+                    apart = self.memory.summed_over(str(place[-1]), incoming) ^ incoming.keys()
                     rule = f"be over the clients of the first one, or differ from it by {client.threshold} or more"
                     expect(not apart or len(apart) >= client.threshold, f"a sum of {place[-1]}", rule, sorted(apart))
-                message = client.share(told) if phase == "share" else client.unmask(told)
+                message = client.share(incoming) if phase == "share" else client.unmask(incoming)
         if phase != "unmask":  # after it nobody needs the keys
             self.memory.save_sum(name, place, client)
         return {"phase": phase, "place": place}, {"message": wire.leaves_of(message)}
@@ -304,29 +304,29 @@ class Node:
         engine, (number, *what) = self.engine, place
         parts = {part.name: part for part in self.method.components}
         state, sums = given.get("state", {}), tuple(branch(given, "sums").values())
-        own: Tree = engine.clients.own.counts[self.client]
+        summand: Tree = engine.clients.source.counts[self.client]
         if what == ["sizes"]:
-            own = own.sum()
+            summand = summand.sum()
         elif what[-1] == "answer":
             values = self.memory.held("answer", round=number, part=what[0])["values"]
-            own = lib.sums.of_answer(parts[str(what[0])], values)
+            summand = lib.sums.of_answer(parts[str(what[0])], values)
         elif what != ["counts"]:
             held, last = self.memory.held("update", round=number), what == ["update"]
             stage = self.method.weighting.stages if last else what[-1]
             expect(len(sums) == stage, "what is given for a sum", "be of the sums before it", len(sums))
             known = self.method, state, engine.own_cohort(self.client, int(number), held.pop("own")), sums
-            own = lib.sums.of_update(*known, held) if last else lib.sums.of_weights(*known)
+            summand = lib.sums.of_update(*known, held) if last else lib.sums.of_weights(*known)
         try:
-            lib.sums.demand_room(own, range, self.client, *place)
+            lib.sums.demand_room(summand, range, self.client, *place)
         except TrainingError as error:
             raise DataError(str(error)) from None
-        return lib.sums.listed(own)
+        return lib.sums.listed(summand)
 
     def personal(self, facts: Facts, trees: Trees) -> Reply:
         """The client's own model on its own test rows."""
         self.options.check_permit("metrics")
-        own = self.engine.tested(self.method, self._given(facts, trees), fitted=flag(facts, "fitted"))
-        matrix, loss = lib.pooled(own, self.engine.task.classes)
+        tests = self.engine.tested(self.method, self._given(facts, trees), fitted=flag(facts, "fitted"))
+        matrix, loss = lib.pooled(tests, self.engine.task.classes)
         return {"loss": loss.hex()}, {"matrix": matrix}
 
     def evaluate(self, facts: Facts, trees: Trees) -> Reply:
@@ -361,8 +361,8 @@ class Node:
         if kept := receipt(facts.get("logits", NONE)):
             logits = self.memory.load_logits(kept)
         else:
-            sent, engine = shared_of(trees, "params", "buffers"), self.engine
-            logits, _ = engine.train_set.logits(sent["params"], sent["buffers"], engine.clients.own.rows[self.client])
+            sent, rows = shared_of(trees, "params", "buffers"), self.engine.clients.source.rows[self.client]
+            logits, _ = self.engine.train_set.logits(sent["params"], sent["buffers"], rows)
             if not bool(logits.isfinite().all()):
                 raise TrainingError("a logit of the node's rows is not finite")
             kept = self.memory.save_logits(logits)

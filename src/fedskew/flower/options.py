@@ -149,8 +149,8 @@ def node_options(config: Mapping[str, Any], out: str = "run", secure: str = "non
     given = {key: value for key, value in config.items() if key != "num-partitions"}
     if "partition-id" in given:
         least = lib.sums.LEAST * (secure == "sums")
-        own = {"client": given.pop("partition-id"), "allow": "all", "state": f"{out}/nodes", "secure": least}
-        given = {**own, "trace": True, **given}
+        simulated = {"client": given.pop("partition-id"), "allow": "all", "state": f"{out}/nodes", "secure": least}
+        given = {**simulated, "trace": True, **given}
     return _made(NodeOptions, {**given, "run": Path(out).name}, "")
 
 

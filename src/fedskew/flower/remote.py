@@ -82,14 +82,14 @@ class Remote(lib.RemoteEngine):
         report = tree.map_tree(lambda leaf: leaf.reshape(1), like.reports._asdict())
         sent = {**travelling(like, self.stays), "uploads": like.uploads, "report": report}
         layout = {} if self.sums else layout_of({"sent": sent})
-        for plan, (shared, own) in ((job.plan, job.job) for job in jobs):
-            mine: dict[str, Tree] = {"each": own.each, "written": written_to(own.memory)}
+        for plan, (shared, inputs) in ((job.plan, job.job) for job in jobs):
+            client_inputs: dict[str, Tree] = {"each": inputs.each, "written": written_to(inputs.memory)}
             if not self.sums and "histogram" in self.link.clients[plan.client].facts["permits"]:
-                mine |= {"offered": plan.offered.clone(), "used": plan.used.clone()}
+                client_inputs |= {"offered": plan.offered.clone(), "used": plan.used.clone()}
             if id(shared) not in packed:
                 packed[id(shared)] = pack({"shared": {**shared._asdict(), **travelling(shared, self.stays)}})
             facts = {"kind": "train"} | ({} if self.sums else {"member": plan.member, "pace": list(plan.pace)})
-            requests.append(self.exchange.request(plan.client, facts, packed[id(shared)], layout, mine))
+            requests.append(self.exchange.request(plan.client, facts, packed[id(shared)], layout, client_inputs))
         bad: list[AnswerFault] = []
         reads = [partial(self._kept, job, like, bad) if self.sums else partial(self._read, job) for job in jobs]
         yield from self.exchange.asked(requests, int(jobs[0].job.shared.round), reads)
@@ -133,27 +133,27 @@ class Remote(lib.RemoteEngine):
         """Answer a component's question: from what the nodes told at first, from the server's rows, or by the nodes."""
         if query.rows != "own" or (query.what == "counts" and not self.sums):
             return super().query(query, part, method, broadcast)
-        ids = torch.arange(len(self.clients.own.rows)) if isinstance(query.ids, str) else query.ids
+        ids = torch.arange(len(self.clients.source.rows)) if isinstance(query.ids, str) else query.ids
         what = query.what if isinstance(query.what, str) else getattr(query.what, "__name__", "")
         facts = {"kind": "ask", "part": part.name, "what": what}
         facts |= {name: getattr(query, name) for name in ("keep", "draws", "augment")}
         asked = [k for k in ids.tolist() if (broadcast.round, k) not in self._silent]
         if not asked:
             raise TrainingError(f"a client must answer {part.name!r}; got no answer of use in round {broadcast.round}")
-        one = query._replace(ids=torch.zeros(1, dtype=torch.int64), draws=1)
-        like: Tree = {} if query.keep else self.like.query(one, part, method, broadcast).values
+        question = query._replace(ids=torch.zeros(1, dtype=torch.int64), draws=1)
+        like: Tree = {} if query.keep else self.like.query(question, part, method, broadcast).values
         shared = _common(broadcast, self.stays)
         expected = layout_of({"values": {} if self.sums else like})
         requests = [self.exchange.request(k, facts, shared, expected) for k in asked]
         read: Callable[[Envelope], Tree] = _receipt_kept if query.keep else _finite
         try:
-            told = list(self.exchange.asked(requests, broadcast.round, [read] * len(asked)))
+            answers = list(self.exchange.asked(requests, broadcast.round, [read] * len(asked)))
         except TrainingError as error:
             self._silent = {(broadcast.round, fault.client) for fault in error.faults} | self._silent
             raise
-        for k, kept in zip(asked, told if query.keep else (), strict=query.keep):
+        for k, kept in zip(asked, answers if query.keep else (), strict=query.keep):
             self.memory.put(k, kept)
-        values = {} if query.keep else tree.concatenate(told)
+        values = {} if query.keep else tree.concatenate(answers)
         if self.sums and not query.keep:  # in the place of what nodes keep
             values = tree.map_tree(lambda leaf: leaf.expand(len(asked), *leaf.shape[1:]), like)
         return Answers(torch.tensor(asked), values)

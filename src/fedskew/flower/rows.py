@@ -132,8 +132,8 @@ def read_raw(inputs: lib.Inputs, options: NodeOptions, split_by: str = "") -> Ra
     units, where = lib.spelt(lib.plain_values(raw.x[split_by])), f"{raw.what}: column {split_by!r}"
     claim(len(units) == len(raw.y) and not len(lib.missing_rows(units)), where, "have a value in every row")
     notation = lib.PLAIN if inputs.encoding is None else inputs.encoding.notation
-    one = lib.spellings(units.tolist(), where, notation)
-    return raw._replace(units=np.unique([one[unit] for unit in units.tolist()], return_inverse=True)[1])
+    spelling = lib.spellings(units.tolist(), where, notation)
+    return raw._replace(units=np.unique([spelling[unit] for unit in units.tolist()], return_inverse=True)[1])
 
 
 def _read(source: str, inputs: lib.Inputs, options: NodeOptions, split_by: str) -> RawRows:

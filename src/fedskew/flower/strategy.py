@@ -77,10 +77,10 @@ class FedSkewStrategy(FedAvg):  # type: ignore[misc]
         if not used:
             return None, None
         contents, each, models = zip(*used, strict=True)
-        told = {name: [metrics[name] for metrics in each] for name in each[0]}
+        columns = {name: [metrics[name] for metrics in each] for name in each[0]}
         model, self.state = server_step(
-            self.method, self.state, self._sent, models, told[self.weighted_by_key], counts=told.get("label-counts"),
-            steps=told.get("num-steps"), lr=self.lr, seed=self.seed,
+            self.method, self.state, self._sent, models, columns[self.weighted_by_key],
+            counts=columns.get("label-counts"), steps=columns.get("num-steps"), lr=self.lr, seed=self.seed,
         )  # fmt: skip
         # ascontiguousarray would give a number of batches, which has no axes, one
         arrays = ArrayRecord({name: Array(np.asarray(value, order="C")) for name, value in model.items()})

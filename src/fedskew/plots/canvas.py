@@ -80,15 +80,15 @@ def figure(height: float, width: float = WIDTH, dpi: int = DPI) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    class Shown(Figure):
+    class NotebookFigure(Figure):
         """A figure that a notebook shows."""
 
         def _repr_png_(self) -> bytes:
             return content_of(self, ".png")
 
-    made = Shown(figsize=(width, height), dpi=dpi, layout=ConstrainedLayoutEngine(w_pad=0.09, h_pad=0.07))
-    FigureCanvasAgg(made)
-    return made
+    drawn = NotebookFigure(figsize=(width, height), dpi=dpi, layout=ConstrainedLayoutEngine(w_pad=0.09, h_pad=0.07))
+    FigureCanvasAgg(drawn)
+    return drawn
 
 
 def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
@@ -132,28 +132,28 @@ def save(drawn: Figure, out: str | Path) -> Path:
 def content_of(drawn: Figure, kind: str, **style: Any) -> bytes:
     """The content of a figure's file with this suffix."""
     content = io.BytesIO()
-    _plain(drawn)
+    _clean_texts(drawn)
     with matplotlib().rc_context({**STYLE, **style}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph")  # a letter that the font lacks is drawn as a box
         drawn.savefig(content, format=kind[1:], metadata=UNDATED[kind])
     return content.getvalue()
 
 
-def _plain(drawn: Figure) -> None:
+def _clean_texts(drawn: Figure) -> None:
     """Write out the control characters of every text, and cut one that no picture can hold."""
     from matplotlib.text import Text
 
     texts: list[Any] = drawn.findobj(Text)
     for text in texts:
-        told = text.get_text()
-        if not told.isprintable() or len(told) > LONGEST:
-            text.set_text(short(told, LONGEST))
+        content = text.get_text()
+        if not content.isprintable() or len(content) > LONGEST:
+            text.set_text(short(content, LONGEST))
 
 
 def short(text: str, most: int = NAME) -> str:
     """A text without control characters, cut to a length."""
-    told = visible(text)
-    return told if len(told) <= most else f"{told[: most - 1]}…"
+    printable = visible(text)
+    return printable if len(printable) <= most else f"{printable[: most - 1]}…"
 
 
 def entry(label: str) -> str:
@@ -165,7 +165,7 @@ def logarithmic(axis: Any) -> None:
     """A logarithmic axis with ticks such as 0.5, 2 and 20, without exponents."""
     from matplotlib.ticker import LogFormatter
 
-    class Plain(LogFormatter):
+    class DecimalFormatter(LogFormatter):
         """The ticks that matplotlib chooses, without exponents: 0.6 and not 6e-01."""
 
         def __call__(self, x: float, pos: int | None = None) -> str:
@@ -173,7 +173,7 @@ def logarithmic(axis: Any) -> None:
 
     getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
     axis.set_major_formatter("{x:g}")
-    axis.set_minor_formatter(Plain(minor_thresholds=(2, 0.5)))
+    axis.set_minor_formatter(DecimalFormatter(minor_thresholds=(2, 0.5)))
 
 
 def name_classes(axis: Any, classes: int, names: Sequence[str]) -> None:
@@ -204,7 +204,7 @@ def counted(counts: Counts) -> Floats:
 # Runs: one to draw, panels, lines and legends
 
 
-class Shown(NamedTuple):
+class PlottedRun(NamedTuple):
     """A run with its label, configuration and rounds."""
 
     label: str
@@ -232,15 +232,15 @@ def readable(name: str, folders: Iterable[Path]) -> Iterator[None]:
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        told = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        cause = f"{type(error).__name__}: {' '.join(str(error).split())}"
         places = ", ".join(repr(str(folder)) for folder in folders)
-        raise RecordError(f"the records of {places} cannot be drawn as {name}; are they damaged? ({told})") from error
+        raise RecordError(f"the records of {places} cannot be drawn as {name}; are they damaged? ({cause})") from error
 
 
 def panels_of(rows: int, columns: int, height: float = 4.2) -> tuple[Figure, Any]:
     """A figure and its panels, [rows, columns]."""
-    made = figure((height if rows == 1 else 3.3 * rows) + 0.6)
-    return made, made.subplots(rows, columns, squeeze=False)
+    drawn = figure((height if rows == 1 else 3.3 * rows) + 0.6)
+    return drawn, drawn.subplots(rows, columns, squeeze=False)
 
 
 def floats(values: Iterable[Any]) -> Floats:
@@ -272,7 +272,7 @@ def place_of(ink: int, turn: int) -> int:
     return next(place for place in count() if place % len(COLOURS) == ink and _turn(place) == turn)
 
 
-def lines(axes: Axes, runs: list[Shown], name: str, value: Callable[[Row], Any]) -> None:
+def lines(axes: Axes, runs: list[PlottedRun], name: str, value: Callable[[Row], Any]) -> None:
     """A number of a diagnostic over rounds, one line for each run."""
     for run in runs:
         records = run.diagnosed(name)

@@ -15,7 +15,7 @@ from fedskew.errors import RecordError
 from fedskew.plots import canvas, drawing
 from fedskew.plots.canvas import Figure, Floats, readable
 from fedskew.plots.drawing import Chart, Heat, Line
-from fedskew.plots.groups import Group, groups_of, recall_of, title_of
+from fedskew.plots.groups import RunGroup, groups_of, recall_of, title_of
 from fedskew.records.clients import last_clients, read_clients
 
 SERVED = "mean10_served_accuracy"
@@ -25,7 +25,7 @@ ACROSS = {
 }  # fmt: skip
 
 
-def _ranked(groups: Sequence[Group]) -> tuple[list[Group], bool]:
+def _ranked(groups: Sequence[RunGroup]) -> tuple[list[RunGroup], bool]:
     """(the best mean accuracy of the last 10 rounds first, groups without any last; whether clients' own models count).
 
     They count, as what each client would use, where clients use own models alone under one of the methods.
@@ -33,7 +33,7 @@ def _ranked(groups: Sequence[Group]) -> tuple[list[Group], bool]:
     joined = any(run.serves == "own" for g in groups for run in g.runs)
     key = SERVED if joined else "mean10_accuracy"
 
-    def rank(group: Group) -> float:
+    def rank(group: RunGroup) -> float:
         values = [value for run in group.runs if math.isfinite(value := run.value(key))]
         return -float(np.mean(values)) if values else 1.0
 
@@ -79,19 +79,19 @@ def comparison(folders: Iterable[str | Path]) -> Figure:
         return _compared(groups, joined)
 
 
-def _compared(groups: list[Group], joined: bool = False) -> Figure:
+def _compared(groups: list[RunGroup], joined: bool = False) -> Figure:
     """The figure of `comparison`."""
     columns = max(1, min(len(groups), 150 // (max(len(g.label) for g in groups) + 8)))
     low = 0.9 + 0.3 * len(groups)
     figure = canvas.figure(5.0 + low + 0.22 * -(-len(groups) // columns))
-    own = "served_accuracy" if joined else "personal_accuracy"
+    client_metric = "served_accuracy" if joined else "personal_accuracy"
     whose = "what each client would use" if joined else "clients' own models"
     charts = []
     for metric, unit, title, ylabel in (
         ("accuracy", "rounds", "accuracy over rounds", "accuracy on test rows"),
         ("macro_f1", "rounds", "macro-F1 over rounds", "macro-F1 on test rows"),
         ("accuracy", "megabytes", "accuracy over upload", "accuracy on test rows"),
-        (own, "rounds", whose, "accuracy on each client's test rows"),
+        (client_metric, "rounds", whose, "accuracy on each client's test rows"),
     ):
         curves = [(g.label, g.place, curve_of(g.runs, metric)) for g in groups]
         charts += [chart] if (chart := chart_of(curves, unit, title, ylabel)).lines else []
@@ -130,9 +130,9 @@ def curve_of(runs: Sequence[Run], metric: str, points: int = 10**6) -> Curve | N
     rounds = np.unique(np.concatenate([series[0] for series in seeds]))
     picked = rounds if len(rounds) <= points else rounds[np.rint(np.linspace(0, len(rounds) - 1, points)).astype(int)]
     whole = np.full((4, len(seeds), len(picked)), np.nan)
-    for i, (seen, values, *spent) in enumerate(seeds):
-        _, at, here = np.intersect1d(seen, picked, return_indices=True)
-        whole[:, i, here] = np.array([values, *spent])[:, at]
+    for i, (evaluated, values, *spent) in enumerate(seeds):
+        _, rows, columns = np.intersect1d(evaluated, picked, return_indices=True)
+        whole[:, i, columns] = np.array([values, *spent])[:, rows]
     mean, sent, seconds, steps = np.nanmean(whole, 1)
     low, high = (np.nanmin(whole[0], 0), np.nanmax(whole[0], 0)) if len(runs) > 1 else (None, None)
     return Curve(picked, sent, seconds, steps, mean, low, high, len(rounds))
@@ -143,7 +143,7 @@ def chart_of(
     unit: str,
     title: str,
     ylabel: str,
-    told: str = "",
+    alt: str = "",
     times: float = 1,
 ) -> Chart:
     """Lines over rounds, megabytes, seconds or steps of (label, place of its colour, curve), times a factor."""
@@ -153,7 +153,7 @@ def chart_of(
     )  # fmt: skip
     ends = [float(line.x[-1]) for line in lines if line.x[-1] > 0]
     far = unit != "rounds" and bool(ends) and max(ends) > 20 * min(ends)
-    return Chart(f"curves-{unit}", title, ACROSS[unit], ylabel, lines, told, logarithmic=far)
+    return Chart(f"curves-{unit}", title, ACROSS[unit], ylabel, lines, alt, logarithmic=far)
 
 
 def global_recall(run: Run) -> Floats:
@@ -190,8 +190,8 @@ def recalls_of(
     names = names_of((run for m in shown for run in runs[m]), lengths.pop())
     worst = [f"{m}: {names[int(np.nanargmin(row))]} with {np.nanmin(row):.2f}"
              for m, row in zip(shown, cells, strict=True) if not np.isnan(row).all()]  # fmt: skip
-    told = f"Worst class of each method: {'; '.join(worst[:12])}."
-    return Heat("recall", title, cells, tuple(shown), names, "class", "", told)
+    alt = f"Worst class of each method: {'; '.join(worst[:12])}."
+    return Heat("recall", title, cells, tuple(shown), names, "class", "", alt)
 
 
 def names_of(runs: Iterable[Run], classes: int) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ class Chart:
     xlabel: str
     ylabel: str
     lines: tuple[Line, ...]
-    told: str  # the same in words, for readers who do not see it
+    alt: str  # the same in words, for readers who do not see it
     logarithmic: bool = False  # the horizontal axis
 
 
@@ -57,7 +57,7 @@ class Heat:
     columns: tuple[str, ...]
     xlabel: str
     ylabel: str
-    told: str
+    alt: str
     numbers: bool = False  # write each share into its cell
     top: float = 1.0  # value of the darkest cell
     root: bool = False  # colour by the square root: small numbers stay visible
@@ -75,7 +75,7 @@ class Forest:
     xlabel: str
     beside: tuple[str, ...]  # texts of the rows, none
     head: str  # of what stands beside
-    told: str
+    alt: str
 
 
 Picture = Chart | Heat | Forest
@@ -168,11 +168,11 @@ def forest(picture: Forest) -> Figure:
     rows, models = len(picture.rows), len(picture.marks)
     figure = canvas.figure(1.05 + rows * (0.2 + 0.13 * models), 5.1)
     axes = figure.add_subplot()
-    known = [one for each in picture.marks.values() for one in each if one is not None]
+    known = [interval for each in picture.marks.values() for interval in each if interval is not None]
     reach = 3 * max((abs(mean) for mean, _, _ in known), default=1.0) or 1.0
     low, high = (
-        min(-reach / 9, *(max(one[1], -reach) for one in known)),
-        max(reach / 9, *(min(one[2], reach) for one in known)),
+        min(-reach / 9, *(max(interval[1], -reach) for interval in known)),
+        max(reach / 9, *(min(interval[2], reach) for interval in known)),
     )
     pad = 0.04 * (high - low)
     axes.set(xlim=(low - pad, high + pad), ylim=(rows - 0.5, -0.5), xlabel=canvas.short(picture.xlabel, 70))
@@ -181,8 +181,8 @@ def forest(picture: Forest) -> Figure:
     axes.tick_params(axis="y", length=0, pad=8)  # an arrow stands in front of a name
     for j, (model, each) in enumerate(picture.marks.items()):
         tint, mark = FOREST[picture.places[j]], canvas.MARKS[picture.places[j]]
-        at = np.array([i for i, one in enumerate(each) if one]) + (j - (models - 1) / 2) * 0.72 / models
-        mean, left, right = np.array([one for one in each if one]).T
+        at = np.array([i for i, interval in enumerate(each) if interval]) + (j - (models - 1) / 2) * 0.72 / models
+        mean, left, right = np.array([interval for interval in each if interval]).T
         axes.hlines(at, left, right, color=tint, lw=1.5, zorder=2)
         axes.plot(mean, at, mark, color=tint, ms=5.5, label=canvas.entry(model), zorder=3)
         for end, sign, beyond in ((low - pad, "<", left < low), (high + pad, ">", right > high)):
@@ -225,5 +225,5 @@ def inline(picture: Picture) -> str:
     with canvas.matplotlib().rc_context(FONT):
         text = canvas.content_of(figure_of(picture), ".svg", **FONT).decode()
     tag = re.compile(r"(\.\d\d)\d+|\s+")
-    fine = re.sub(r"<[^>]*>", lambda each: tag.sub(lambda found: found[1] or " ", each[0]), text)  # what a screen shows
+    fine = re.sub(r"<[^>]*>", lambda each: tag.sub(lambda match: match[1] or " ", each[0]), text)  # what a screen shows
     return f"data:image/svg+xml,{quote(fine, SAFE)}"

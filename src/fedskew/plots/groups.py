@@ -34,16 +34,16 @@ def federation_of(run: Run) -> Counted:
     if config.get("counts"):
         counts = np.asarray(config["counts"])
         return Counted(counts, {}, title, names if len(names) == counts.shape[-1] else ())
-    for entry, told in (("started_by", "it was started from Python"), ("own_data", "its nodes kept their rows")):
+    for entry, reason in (("started_by", "it was started from Python"), ("own_data", "its nodes kept their rows")):
         if config.get(entry) in ("python", True):
-            raise DataError(f"{told}, and it has no counts on record")
+            raise DataError(f"{reason}, and it has no counts on record")
     try:
         # the method has no say in the split, and one of an older version may not be known any more
-        made = Experiment.from_json({**config, "method": method_spec(METHODS["fedavg"]())})
+        experiment = Experiment.from_json({**config, "method": method_spec(METHODS["fedavg"]())})
     except (KeyError, TypeError, ValueError) as error:
         raise RecordError(f"its configuration is not one that the command wrote: {error!r}") from None
-    fed = made.federation()
-    if made.fingerprint not in ("", fed.dataset.fingerprint):
+    fed = experiment.federation()
+    if experiment.fingerprint not in ("", fed.dataset.fingerprint):
         raise DataError(f"the data {fed.dataset.name!r} are not those of the run")
     return counted(fed)
 
@@ -56,7 +56,7 @@ def recall_of(row: Row) -> npt.NDArray[np.float64]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Group:
+class RunGroup:
     """Runs of one configuration under different seeds."""
 
     method: str  # such as "fedavg" or "fedavg (uniform)"
@@ -75,7 +75,7 @@ class Group:
         return f"{self.name}, {len(self.runs)} seeds" if len(self.runs) > 1 else self.name
 
 
-def groups_of(folders: Iterable[str | Path]) -> list[Group]:
+def groups_of(folders: Iterable[str | Path]) -> list[RunGroup]:
     """Read run folders and group them by configuration.
 
     A second run with the same seed is a group of its own, whose method is numbered: "fedavg #2".
@@ -88,18 +88,18 @@ def groups_of(folders: Iterable[str | Path]) -> list[Group]:
         place = f"{key} {run.seeds}"
         groups.setdefault((key, seen[place]), []).append(run)
         seen[place] += 1
-    listed, named = list(groups.values()), list[Group]()
+    listed, named = list(groups.values()), list[RunGroup]()
     labels = Counter[tuple[str, str]]()
-    for runs, (run, common, own) in zip(listed, _paths([runs[0] for runs in listed]), strict=True):
-        told, setting = _phrase(run.settings, own), _phrase(run.settings, common)
-        method = f"{run.name} ({told})" if told else run.name
+    for runs, (run, common, changed) in zip(listed, _paths([runs[0] for runs in listed]), strict=True):
+        ingredients, setting = _phrase(run.settings, changed), _phrase(run.settings, common)
+        method = f"{run.name} ({ingredients})" if ingredients else run.name
         labels[method, setting] += 1
         number = labels[method, setting]
-        named.append(Group(f"{method} #{number}" if number > 1 else method, setting, runs))
+        named.append(RunGroup(f"{method} #{number}" if number > 1 else method, setting, runs))
     return [dataclasses.replace(group, place=place) for group, place in zip(named, _places(named), strict=True)]
 
 
-def _places(groups: list[Group]) -> list[int]:
+def _places(groups: list[RunGroup]) -> list[int]:
     """The look of each group: a colour for each method and dashes for each setting, where there are enough of both."""
     inks, kinds = sorted({group.method for group in groups}), sorted({group.setting for group in groups})
     if 1 < len(kinds) <= len(DASHES) and len(inks) <= len(COLOURS):
@@ -113,11 +113,11 @@ def _paths(firsts: list[Run]) -> Iterator[tuple[Run, list[str], list[str]]]:
     common = [p for p in _differing([run.settings for run in firsts]) if not p.startswith("method.")]
     shared = _shared(firsts)
     for run in firsts:
-        method, own = run.config.get("method"), list(run.changed)
+        method, changed = run.config.get("method"), list(run.changed)
         if not (isinstance(method, Mapping) and recorded.plain_name(method)):  # the table has no such method
             alike = [r.settings for r in firsts if r.name == run.name]
-            own = [p for p in _differing(alike) if p.startswith("method.")]
-        yield run, common, [p for p in own if p not in shared]
+            changed = [p for p in _differing(alike) if p.startswith("method.")]
+        yield run, common, [p for p in changed if p not in shared]
 
 
 def _shared(runs: list[Run]) -> Row:
@@ -148,8 +148,8 @@ def _phrase(settings: Row, paths: list[str]) -> str:
 def _with_options(value: Any) -> str:
     """An ingredient with its options, such as `dirichlet (alpha 0.1)`."""
     fields = {k: v for k, v in options_of(value).items() if v not in (None, "")}
-    told = _phrase(fields, list(fields))
-    return f"{ingredient_name(value)} ({told})" if told else ingredient_name(value)
+    options = _phrase(fields, list(fields))
+    return f"{ingredient_name(value)} ({options})" if options else ingredient_name(value)
 
 
 def title_of(runs: list[Run]) -> str:
@@ -166,5 +166,5 @@ def title_of(runs: list[Run]) -> str:
         facts.append([ingredient_name(c.get("data")), *division, *who, _with_options(c.get("model"))])
     shared = [column[0] for column in zip(*facts, strict=True) if len(set(column)) == 1 and column[0]]
     training = _shared(runs)
-    shared += [told] if (told := _phrase(training, list(training))) else []
+    shared += [phrase] if (phrase := _phrase(training, list(training))) else []
     return ", ".join(shared) or plural(len(runs), "run")

@@ -20,7 +20,7 @@ from fedskew.plots.canvas import (
     Axes,
     Figure,
     Floats,
-    Shown,
+    PlottedRun,
     colour,
     floats,
     legend,
@@ -29,7 +29,7 @@ from fedskew.plots.canvas import (
     panels_of,
     readable,
 )  # fmt: skip
-from fedskew.plots.groups import Group, federation_of, groups_of, title_of
+from fedskew.plots.groups import RunGroup, federation_of, groups_of, title_of
 from fedskew.plugins import at
 from fedskew.records.folder import features_file
 from fedskew.records.typed import Row
@@ -73,7 +73,7 @@ def draw(name: str, folders: Iterable[str | Path]) -> Figure:
     if not most:
         return figure(places)
     groups = groups_of(places)
-    runs, told = _shown(groups)
+    runs, seed = _shown(groups)
     require(len(runs) <= most, "fedskew plot", f"be given at most {most} configurations for {name}", len(runs))
     empty = next((run for run in runs if not run.rows), None)
     if empty:
@@ -82,11 +82,11 @@ def draw(name: str, folders: Iterable[str | Path]) -> Figure:
         drawn = figure(runs)
     title = title_of([group.runs[0] for group in groups])
     title = f"{title}: {runs[0].label}" if len(runs) == 1 else title
-    canvas.head(drawn, f"{title}{told}")
+    canvas.head(drawn, f"{title}{seed}")
     return drawn
 
 
-def _shown(groups: list[Group]) -> tuple[list[Shown], str]:
+def _shown(groups: list[RunGroup]) -> tuple[list[PlottedRun], str]:
     """(a run of each group, what the title says of seeds).
 
     The seed is the smallest that all groups have, else the smallest of each.
@@ -97,7 +97,7 @@ def _shown(groups: list[Group]) -> tuple[list[Shown], str]:
     runs = []
     for g, run in zip(groups, chosen, strict=True):
         label = canvas.short(g.name if both else f"{g.name}{_seed_words(run)}", 60)
-        runs.append(Shown(canvas.entry(label), run.folder, run.config, run.rows, g.place))
+        runs.append(PlottedRun(canvas.entry(label), run.folder, run.config, run.rows, g.place))
     several = any(len(g.runs) > 1 for g in groups)
     return runs, _seed_words(chosen[0]) if both and several else ""
 
@@ -110,7 +110,7 @@ def _seed_words(run: Run) -> str:
 # Lines over rounds, one a run
 
 
-def asymmetry(runs: list[Shown]) -> Figure:
+def asymmetry(runs: list[PlottedRun]) -> Figure:
     """Ratio max EA / min EA over rounds, and EA of each class; with two classes EA of class 1 over rounds.
 
     The ratio is the mean over the round's local models, after FedGA's figure 5; a thin dashed line is the evaluated
@@ -133,7 +133,7 @@ def asymmetry(runs: list[Shown]) -> Figure:
     return legend(figure, right if binary else left, title=EXPLAINED, title_fontsize=9)
 
 
-def _binary(axes: Axes, runs: list[Shown], last: Row) -> None:
+def _binary(axes: Axes, runs: list[PlottedRun], last: Row) -> None:
     """EA of class 1: cross-entropy tends to N0/N1, aligned gradients to 1."""
     lines(axes, runs, "asymmetry", lambda row: row["each"][1])
     negative, positive = last["train_counts"]
@@ -141,7 +141,7 @@ def _binary(axes: Axes, runs: list[Shown], last: Row) -> None:
     axes.set(title="error asymmetry of class 1", ylabel="EA of class 1")
 
 
-def _each_class(axes: Axes, runs: list[Shown], last: Row) -> None:
+def _each_class(axes: Axes, runs: list[PlottedRun], last: Row) -> None:
     """EA of each class in the last round: mean of the local models, and the evaluated model as a ring."""
     for run in runs:
         number, row = run.diagnosed("asymmetry")[-1]
@@ -153,7 +153,7 @@ def _each_class(axes: Axes, runs: list[Shown], last: Row) -> None:
     canvas.logarithmic(axes.yaxis)
 
 
-def drift(runs: list[Shown]) -> Figure:
+def drift(runs: list[PlottedRun]) -> Figure:
     """Norms of the clients' updates and of their weighted sum, and the share that cancels."""
     figure, ((each, update, cancelled),) = panels_of(1, 3)
     for run in runs:
@@ -169,17 +169,17 @@ def drift(runs: list[Shown]) -> Figure:
     return legend(figure, each)
 
 
-def selection(runs: list[Shown]) -> Figure:
+def selection(runs: list[PlottedRun]) -> Figure:
     """Training rows read so far, clients of each round, and accuracy over the rows read."""
     figure, ((used, clients, accuracy),) = panels_of(1, 3)
     for run in runs:
         rounds, rows = [row["round"] for row in run.rows], np.cumsum([row["samples"] for row in run.rows])
         count, score = [_count(row["clients"]) for row in run.rows], floats(row.get("accuracy") for row in run.rows)
-        look, seen = look_of(run.place, len(rounds)), ~np.isnan(score)
+        look, scored = look_of(run.place, len(rounds)), ~np.isnan(score)
         label = f"{run.label} ({rows[-1]:,.0f} rows, {np.mean(count):.1f} clients a round)"
         used.plot(rounds, rows, **look, label=label)
         clients.plot(rounds, count, **look)
-        accuracy.plot(rows[seen], score[seen], **look_of(run.place, int(seen.sum())))
+        accuracy.plot(rows[scored], score[scored], **look_of(run.place, int(scored.sum())))
     used.set(title="training rows used", ylabel="rows so far, each once an epoch", xlabel="round", ylim=(0, None))
     clients.set(title="clients selected", ylabel="clients of a round", xlabel="round")
     clients.set_ylim(0, 1.08 * clients.get_ylim()[1])
@@ -193,7 +193,7 @@ def _count(clients: Sequence[int | list[int]]) -> int:
     return sum(len(c) if isinstance(c, list) else 1 for c in clients)
 
 
-def weights(runs: list[Shown]) -> Figure:
+def weights(runs: list[PlottedRun]) -> Figure:
     """Histograms of the aggregation weights of all rounds, of all runs together and of each run on its own scale.
 
     A run's own scale is the multiple of the uniform share 1/K: many methods stay within a few per cent of it.
@@ -225,7 +225,7 @@ def _histogram(axes: Axes, series: list[tuple[str, Floats, int]]) -> None:
 # One row of panels a run
 
 
-def cosine(runs: list[Shown]) -> Figure:
+def cosine(runs: list[PlottedRun]) -> Figure:
     """Cosine of each layer between successive global models, and between local models and the one they started from."""
     figure, panels = panels_of(len(runs), 2)
     for run, (whole, local) in zip(runs, panels, strict=True):
@@ -237,15 +237,15 @@ def cosine(runs: list[Shown]) -> Figure:
             low, mean, high = (floats([row["local"][n][i] for _, row in records]) for n in ("min", "mean", "max"))
             local.fill_between(rounds, low, high, color=look["color"], alpha=0.12, lw=0)
             local.plot(rounds, mean, **look)
-        told = f" ({run.label})" if len(runs) > 1 else ""
-        whole.set(title=f"successive global models{told}", ylabel="cosine", xlabel="round")
-        local.set(title=f"local and global model{told}", ylabel="cosine: mean, least, greatest", xlabel="round")
+        suffix = f" ({run.label})" if len(runs) > 1 else ""
+        whole.set(title=f"successive global models{suffix}", ylabel="cosine", xlabel="round")
+        local.set(title=f"local and global model{suffix}", ylabel="cosine: mean, least, greatest", xlabel="round")
         for axes in (whole, local):
             axes.locator_params(axis="x", integer=True, nbins=7)
     return legend(figure, panels[0, 0])
 
 
-def per_class(runs: list[Shown]) -> Figure:
+def per_class(runs: list[PlottedRun]) -> Figure:
     """Accuracy of each class before and after local training: single clients, the mean of all, and the aggregate."""
     records = [run.diagnosed("per_class")[-1] for run in runs]
     figure, panels = panels_of(len(runs), min(PANELS, 2 + max(len(row["clients"]) for _, row in records)))
@@ -267,7 +267,7 @@ def per_class(runs: list[Shown]) -> Figure:
     return legend(figure, panels[0, 0])
 
 
-def _titled(runs: list[Shown], run: Shown, text: str) -> str:
+def _titled(runs: list[PlottedRun], run: PlottedRun, text: str) -> str:
     """The text, below the run's label where there are several runs, in lines that a panel has room for."""
     return f"{textwrap.fill(run.label, 38)}\n{text}" if len(runs) > 1 else text
 
@@ -289,7 +289,7 @@ def _bars(axes: Axes, bars: Mapping[str, Sequence[float]]) -> None:
         canvas.name_classes(axes.xaxis, len(values), ())
 
 
-def oversampling(runs: list[Shown]) -> Figure:
+def oversampling(runs: list[PlottedRun]) -> Figure:
     """Rows of each class that clients own, that their sampler offers, and that they train on.
 
     It shows the first round in which one of the clients took part, because oversampling decays.
@@ -317,7 +317,7 @@ def heatmap(folders: list[str | Path]) -> Figure:
     return skewplots.draw(counted.counts, title=counted.title, class_names=counted.class_names)
 
 
-def tsne(runs: list[Shown]) -> Figure:
+def tsne(runs: list[PlottedRun]) -> Figure:
     """Features of test rows in two dimensions by scikit-learn's t-SNE from a fixed start, coloured by class."""
     from sklearn.manifold import TSNE
 
@@ -339,7 +339,7 @@ def tsne(runs: list[Shown]) -> Figure:
     return legend(figure, panels[0], columns=10, markerscale=3)
 
 
-def _features(run: Shown, row: Row) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+def _features(run: PlottedRun, row: Row) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
     """Features and labels of a recorded file. Raises RecordError where it is not the one that the round wrote."""
     file = features_file(run.folder, row)
     try:

@@ -96,9 +96,9 @@ def _mark_empty(above: Axes, n: Floats) -> None:
     empty = np.flatnonzero(n.sum(axis=1) == 0)
     if not len(empty):
         return
-    told = f"{len(empty):,} without rows"
+    label = f"{len(empty):,} without rows"
     if len(n) > COLUMNS:
-        above.set_title(told, loc="right", color=ORANGE, fontsize=9)
+        above.set_title(label, loc="right", color=ORANGE, fontsize=9)
         return
-    above.plot(empty, np.zeros(len(empty)), "x", color=ORANGE, clip_on=False, label=told)
+    above.plot(empty, np.zeros(len(empty)), "x", color=ORANGE, clip_on=False, label=label)
     above.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), borderpad=0.0)

@@ -3,7 +3,7 @@
 It reads run folders, and needs the extra ``report`` (Jinja2).
 """
 
-from fedskew.report.entries import Entry, Trial, from_folders
+from fedskew.report.entries import LabelledRun, Trial, from_folders
 from fedskew.report.page import build
 
-__all__ = ["Entry", "Trial", "build", "from_folders"]
+__all__ = ["LabelledRun", "Trial", "build", "from_folders"]

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from fedskew.records.clients import read_clients
 from fedskew.report.compared import Compared
-from fedskew.report.tables import TEXTS, Cell, Section, Table, fixed, row, shade, titled
+from fedskew.report.tables import TEXTS, ReportTable, Section, TableCell, fixed, row, shade, titled
 from fedskew.studies.clients import DEALT, SAMPLING, UNRANKED, ByClient, by_client, in_cells
 
 
@@ -29,35 +29,36 @@ def clients(compared: Compared, settings: Sequence[str], text: tuple[str, ...]) 
     return Section("clients", "Clients", text, tables if every else (), folded=tuple(clients_tables(every, labels)))
 
 
-def _accuracies(compared: Compared, setting: str, every: Sequence[ByClient]) -> Table:
+def _accuracies(compared: Compared, setting: str, every: Sequence[ByClient]) -> ReportTable:
     """A line a client, a column a method, coloured by the difference from the baseline."""
-    of = {(one.client, one.method): one for one in every}
-    order = sorted({one.method for one in every}, key=lambda m: (m != compared.baseline, compared.order.index(m)))
+    of = {(c.client, c.method): c for c in every}
+    order = sorted({c.method for c in every}, key=lambda m: (m != compared.baseline, compared.order.index(m)))
     rows = []
-    for client in dict.fromkeys(one.client for one in every):
-        held = {method: of[client, method] for method in order if (client, method) in of}
-        base = held[compared.baseline].accuracy if compared.baseline in held else float("nan")
-        cells = [Cell(fixed(100 * held[m].accuracy, 0), shade(held[m].accuracy, base)) if m in held else Cell("–")
-                 for m in order]  # fmt: skip
-        rows.append(row(client, f"{statistics.median_low(one.rows for one in held.values()):,}", *cells))
+    for client in dict.fromkeys(c.client for c in every):
+        by_method = {method: of[client, method] for method in order if (client, method) in of}
+        base = by_method[compared.baseline].accuracy if compared.baseline in by_method else float("nan")
+        cells = [TableCell(fixed(100 * by_method[m].accuracy, 0), shade(by_method[m].accuracy, base)) if m in by_method
+                 else TableCell("–") for m in order]  # fmt: skip
+        rows.append(row(client, f"{statistics.median_low(c.rows for c in by_method.values()):,}", *cells))
     caption = titled(setting, f"accuracy at each of {len(rows)} clients, %")
-    return Table("accuracies", caption, ("client", "test rows", *order), tuple(rows), 1, notes=(TEXTS["clients"],))
+    head = ("client", "test rows", *order)
+    return ReportTable("accuracies", caption, head, tuple(rows), 1, notes=(TEXTS["clients"],))
 
 
-def clients_tables(every: Sequence[ByClient], labels: Sequence[str], most: int = 0) -> Iterator[Table]:
+def clients_tables(every: Sequence[ByClient], labels: Sequence[str], most: int = 0) -> Iterator[ReportTable]:
     """A table of the clients under each setting, the worst first; at most so many clients, 0: all."""
     for setting in dict.fromkeys(client.setting for client in every):
-        here = [client for client in every if client.setting == setting]
-        names = list(dict.fromkeys(client.client for client in here))
-        kept = [client for client in here if client.client in names[: most or None]]
-        told = [in_cells(client, labels) for client in kept]
-        head = [name for name in told[0] if any(cells[name] != "–" for cells in told)]
-        rows = tuple(row(c.client, c.method, *(cells[n] for n in head)) for c, cells in zip(kept, told, strict=True))
-        records = tuple(client.to_json(labels) for client in kept)
+        of_setting = [client for client in every if client.setting == setting]
+        names = list(dict.fromkeys(client.client for client in of_setting))
+        shown = [client for client in of_setting if client.client in names[: most or None]]
+        texts = [in_cells(client, labels) for client in shown]
+        head = [name for name in texts[0] if any(cells[name] != "–" for cells in texts)]
+        rows = tuple(row(c.client, c.method, *(cells[n] for n in head)) for c, cells in zip(shown, texts, strict=True))
+        records = tuple(client.to_json(labels) for client in shown)
         worst = f", the worst {most} of {len(names)} clients" if 0 < most < len(names) else ""
         caption = titled(
             "" if setting == "all" else setting, f"what each client would use at its last evaluation{worst}"
         )
-        notes = [SAMPLING, *[UNRANKED] * any(one.means["auroc"] is None for one in kept)]
-        notes += [DEALT] * any(one.dealt for one in kept)
-        yield Table("clients", caption, ("client", "method", *head), rows, 2, records, tuple(notes))
+        notes = [SAMPLING, *[UNRANKED] * any(client.means["auroc"] is None for client in shown)]
+        notes += [DEALT] * any(client.dealt for client in shown)
+        yield ReportTable("clients", caption, ("client", "method", *head), rows, 2, records, tuple(notes))

@@ -12,13 +12,13 @@ import numpy.typing as npt
 from fedskew.config.recorded import Run
 from fedskew.errors import ConfigError, RecordError, some, unknown
 from fedskew.records.summary import Tail, more_is_better, prefix_of, span_words, tail_of
-from fedskew.report.entries import Entry
+from fedskew.report.entries import LabelledRun
 from fedskew.studies.differences import Difference, Ranks, average_ranks, differences
 from fedskew.studies.scores import Scores, Summary, summaries
 
 Floats = npt.NDArray[np.float64]
 SPAN = "mean10"  # a single round swings under label skew
-KEPT = 64  # numbers of comparisons that are computed once: a page asks for each in many places
+CACHED = 64  # numbers of comparisons that are computed once: a page asks for each in many places
 PREFIXES = ("final_", "best_", "mean10_", "mean50_", "total_")
 
 
@@ -26,7 +26,7 @@ PREFIXES = ("final_", "best_", "mean10_", "mean50_", "total_")
 class Compared:
     """M methods under S settings, K seeds."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[LabelledRun, ...]
     methods: tuple[str, ...]
     settings: tuple[str, ...]
     seeds: tuple[int | str, ...]
@@ -48,16 +48,16 @@ class Compared:
         return prefix_of(self.metric)
 
     @property
-    def own(self) -> bool:
+    def served(self) -> bool:
         """Whether the metric is of what clients would use, not of the global model."""
         return self.whose.endswith(("personal_", "served_"))
 
     @cached_property
     def tails(self) -> dict[str, list[Tail]]:
         """Rounds and evaluations of each run that has the metric, by method; empty unless a mean is compared."""
-        held = [(e.method, e.run) for e in self.entries if math.isfinite(e.run.value(self.key))]
+        scored = [(e.method, e.run) for e in self.entries if math.isfinite(e.run.value(self.key))]
         tails: dict[str, list[Tail]] = {}
-        for method, run in held:
+        for method, run in scored:
             if tail := tail_of(self.key, run.summary, run.rows):
                 tails.setdefault(method, []).append(tail)
         return tails
@@ -122,9 +122,9 @@ class Compared:
 
     def present(self, setting: str) -> list[str]:
         """The methods with a value under a setting, the best mean first."""
-        seen = {m: self.mean(m, setting) for m in self.methods if self.summary(m, setting).runs}
+        means = {m: self.mean(m, setting) for m in self.methods if self.summary(m, setting).runs}
         sign = -1 if self.higher else 1
-        return sorted(seen, key=lambda m: sign * seen[m])
+        return sorted(means, key=lambda m: sign * means[m])
 
     @cached_property
     def ranks(self) -> Ranks | None:
@@ -143,19 +143,19 @@ class Compared:
         return sorted(self.methods).index(method)
 
 
-@lru_cache(KEPT)
+@lru_cache(CACHED)
 def _summaries(compared: Compared, key: str) -> dict[tuple[str, str], Summary]:
     places = itertools.product(compared.methods, compared.settings)
     return dict(zip(places, summaries(compared.scores_of(key)), strict=True))
 
 
-@lru_cache(KEPT)
+@lru_cache(CACHED)
 def gaps(compared: Compared, key: str) -> dict[tuple[str, str | None], Difference]:
     """Paired differences from the baseline in a number of the summaries, by method and setting; None: over all."""
     return {(gap.method, gap.setting): gap for gap in differences(compared.scores_of(key), compared.baseline)}
 
 
-def compare(entries: Iterable[Entry], metric: str | None = None, baseline: str | None = None) -> Compared:
+def compare(entries: Iterable[LabelledRun], metric: str | None = None, baseline: str | None = None) -> Compared:
     """Sort entries, and check what is asked of them.
 
     Args:
@@ -176,8 +176,8 @@ def compare(entries: Iterable[Entry], metric: str | None = None, baseline: str |
     seen: set[tuple[str, str, int | str]] = set()
     for entry in listed:
         if entry[:3] in seen:
-            told = f"method {entry.method!r}, setting {entry.setting!r}, seed {entry.seed!r}"
-            raise ConfigError(f"a report takes one run of each method, setting and seed; got two of {told}")
+            labels = f"method {entry.method!r}, setting {entry.setting!r}, seed {entry.seed!r}"
+            raise ConfigError(f"a report takes one run of each method, setting and seed; got two of {labels}")
         seen.add(entry[:3])
     if not any(entry.run.last for entry in listed):
         places = some([repr(str(e.run.folder)) for e in listed])
@@ -192,14 +192,14 @@ def compare(entries: Iterable[Entry], metric: str | None = None, baseline: str |
     return Compared(listed, methods, settings, tuple(seeds), bare, key, baseline or plain)
 
 
-def _fitting(entries: Sequence[Entry]) -> str:
+def _fitting(entries: Sequence[LabelledRun]) -> str:
     """The metric by which all of these methods can be judged, as far as it is on record."""
-    own = any(entry.run.serves == "own" for entry in entries)
+    serves_own = any(entry.run.serves == "own" for entry in entries)
     known = any(f"{SPAN}_served_accuracy" in entry.run.summary for entry in entries)
-    return "served_accuracy" if own and known else "accuracy"
+    return "served_accuracy" if serves_own and known else "accuracy"
 
 
-def _keys(entries: Sequence[Entry], metric: str) -> tuple[str, str]:
+def _keys(entries: Sequence[LabelledRun], metric: str) -> tuple[str, str]:
     """(metric of a round, number of a summary). Raises ConfigError where no run has them."""
     whole = {k for e in entries for k, v in e.run.summary.items()
              if k.startswith(PREFIXES) and (v is None or isinstance(v, int | float))}  # fmt: skip

@@ -21,7 +21,7 @@ from fedskew.config.recorded import Run
 from fedskew.records.summary import AVERAGED, FITTED, span_words
 from fedskew.records.typed import Row
 from fedskew.report.compared import Compared, gaps
-from fedskew.report.tables import TEXTS, Table, fixed, row
+from fedskew.report.tables import TEXTS, ReportTable, fixed, row
 from fedskew.studies.verdicts import RAW, UNDONE, Interval, intervals, verdict
 from fedskew.studies.work import SAME, Work, work_of
 
@@ -80,16 +80,16 @@ def models_of(compared: Compared) -> dict[str, str]:
 
     They are the same whichever of these numbers is compared.
     """
-    span, plain = compared.key.partition("_")[0], _plain(compared)
-    fits = [f"{span}_{FITTED}{plain}", f"final_{FITTED}{plain}"]
+    span, metric = compared.key.partition("_")[0], _round_metric(compared)
+    candidates = [f"{span}_{FITTED}{metric}", f"final_{FITTED}{metric}"]
     runs = [entry.run for entry in compared.entries if entry.method == compared.baseline]
-    held = next((key for key in fits if all(math.isfinite(run.value(key)) for run in runs)), fits[-1])
-    keys = {"averaged": f"final_{AVERAGED}{plain}", "fitted": held, "both": f"final_{BOTH}{plain}"}
+    fitted = next((key for key in candidates if all(math.isfinite(run.value(key)) for run in runs)), candidates[-1])
+    keys = {"averaged": f"final_{AVERAGED}{metric}", "fitted": fitted, "both": f"final_{BOTH}{metric}"}
     known = {model: key for model, key in keys.items() if any(compared.has(at, key) for at in compared.settings)}
-    return {RAW: f"{span}_{plain}"} | known
+    return {RAW: f"{span}_{metric}"} | known
 
 
-def _plain(compared: Compared) -> str:
+def _round_metric(compared: Compared) -> str:
     """The metric of a round, of the model as it is trained."""
     return compared.key.partition("_")[2].removeprefix(AVERAGED).removeprefix(FITTED)
 
@@ -108,23 +108,23 @@ def controlled(compared: Compared, setting: str | None) -> tuple[Controlled, ...
     settings, of_all = (
         (compared.settings, compared.order) if setting is None else ((setting,), compared.present(setting))
     )
-    held = {m: [s for s in settings if (m, s) in compared.cells] for m in of_all if m != compared.baseline}
-    works = {method: [_work(compared, at, method) for at in each] for method, each in held.items()}
+    settings_of = {m: [s for s in settings if (m, s) in compared.cells] for m in of_all if m != compared.baseline}
+    works = {method: [_work(compared, at, method) for at in each] for method, each in settings_of.items()}
     dear = {method for method, each in works.items() if any(work is None or work.dear for work in each)}
     matched, short = dict[str, list[float]](), set[str]()
     for method in dear:
-        each = [_matched(compared, at, method) for at in held[method]]
+        each = [_matched(compared, at, method) for at in settings_of[method]]
         seeds = set.intersection(*(set(gains) for gains, _ in each))
         matched[method] = [fmean(gains[seed] for gains, _ in each) for seed in seeds]
         short |= set() if all(whole for _, whole in each) else {method}
-    over, made = intervals(matched), []
+    over, controls = intervals(matched), []
     # a baseline that has taken less work undoes a gain all the more; it cannot show that one stays
     over = {method: gain for method, gain in over.items() if method not in short or gain.undone}
-    for method in held:
+    for method in settings_of:
         of = _gains(compared, setting, method) | ({"work": over[method]} if method in over else {})
         work, worth = (works[method][0], _worth(compared, setting, method)) if setting is not None else (None, None)
-        made.append(Controlled(method, of, work, worth, verdict(of, method in dear)))
-    return tuple(made)
+        controls.append(Controlled(method, of, work, worth, verdict(of, method in dear)))
+    return tuple(controls)
 
 
 def _gains(compared: Compared, setting: str | None, method: str) -> dict[str, Interval]:
@@ -152,8 +152,8 @@ def _matched(compared: Compared, setting: str, method: str) -> tuple[dict[int | 
 
 def _work(compared: Compared, setting: str, method: str) -> Work | None:
     """The work of a method's runs as a multiple of the baseline's, over the seeds that both have."""
-    base, own = (compared.cells.get((label, setting), {}) for label in (compared.baseline, method))
-    pairs = [(work_of(own[seed].summary), work_of(base[seed].summary)) for seed in own if seed in base]
+    base, runs = (compared.cells.get((label, setting), {}) for label in (compared.baseline, method))
+    pairs = [(work_of(runs[seed].summary), work_of(base[seed].summary)) for seed in runs if seed in base]
     known = [(a, b) for a, b in pairs if a and b]
     return Work.ratio(known) if known else None
 
@@ -166,9 +166,8 @@ def _curve(compared: Compared, setting: str, seed: int | str) -> list[Point]:
     for (_, at), runs in compared.cells.items():
         run = runs.get(seed)
         if at == setting and run and run.config.get("method") == base.config.get("method"):
-            longest = max(
-                longest, curve_of(run, f"{BOTH}{_plain(compared)}"), key=lambda curve: curve[-1].round if curve else 0
-            )
+            curve = curve_of(run, f"{BOTH}{_round_metric(compared)}")
+            longest = max(longest, curve, key=lambda points: points[-1].round if points else 0)
     return longest
 
 
@@ -226,7 +225,7 @@ def model_words(compared: Compared, model: str) -> str:
     }[model]
 
 
-def work(compared: Compared, computed: Mapping[str, str] | None = None) -> Table | None:
+def work(compared: Compared, computed: Mapping[str, str] | None = None) -> ReportTable | None:
     """What whole runs take of the clients, as a multiple of the baseline's, and what the methods are worth in rounds.
 
     Args:
@@ -237,24 +236,24 @@ def work(compared: Compared, computed: Mapping[str, str] | None = None) -> Table
         A line for each method, over all settings; None where all work is the same and no method's worth is known.
     """
     by: dict[str, list[Controlled]] = {}
-    for one in chain.from_iterable(controlled(compared, setting) for setting in compared.settings):
-        by.setdefault(one.method, []).append(one)
-    works = {method: [one.work for one in each if one.work] for method, each in by.items()}
-    worths = {method: [one.worth for one in each if one.worth] for method, each in by.items()}
-    notes = [f"{method}: {told}." for method, told in (computed or {}).items() if told]
-    differ = any(abs(ratio - 1) >= SAME - 1 for each in works.values() for one in each for ratio in one)
+    for control in chain.from_iterable(controlled(compared, setting) for setting in compared.settings):
+        by.setdefault(control.method, []).append(control)
+    works = {method: [control.work for control in each if control.work] for method, each in by.items()}
+    worths = {method: [control.worth for control in each if control.worth] for method, each in by.items()}
+    notes = [f"{method}: {computation}." for method, computation in (computed or {}).items() if computation]
+    differ = any(abs(ratio - 1) >= SAME - 1 for each in works.values() for ratios in each for ratio in ratios)
     if not (differ or notes or any(worths.values())):
         return None
     rows = []
     for method, each in works.items():
-        cells = [_span([times(one[i]) for one in sorted(each, key=itemgetter(i))]) for i in range(3)]
-        rows.append([method, *cells, _span([one.words for one in sorted(worths[method])])])
+        cells = [_span([times(ratios[i]) for ratios in sorted(each, key=itemgetter(i))]) for i in range(3)]
+        rows.append([method, *cells, _span([worth.words for worth in sorted(worths[method])])])
     known = any(worths.values())
     notes += [TEXTS["worth"].format(baseline=compared.baseline)] * known
     head = ["method", *Work._fields, "worth"]
     shown = [row(*cells) if known else row(*cells[:-1]) for cells in rows]
     caption = f"Work of whole runs, as a multiple of {compared.baseline}'s"
-    return Table("work", caption, tuple(head if known else head[:-1]), tuple(shown), 1, notes=tuple(notes))
+    return ReportTable("work", caption, tuple(head if known else head[:-1]), tuple(shown), 1, notes=tuple(notes))
 
 
 def times(ratio: float) -> str:
@@ -262,18 +261,18 @@ def times(ratio: float) -> str:
     return f"×{fixed(ratio, 2)}" if math.isfinite(ratio) else "–"
 
 
-def _span(told: Sequence[str]) -> str:
+def _span(texts: Sequence[str]) -> str:
     """As in "×1.00", or "×1.00 to ×2.03" where settings differ."""
-    return f"{told[0]} to {told[-1]}" if told and told[0] != told[-1] else (*told, "–")[0]
+    return f"{texts[0]} to {texts[-1]}" if texts and texts[0] != texts[-1] else (*texts, "–")[0]
 
 
-def record_of(one: Controlled) -> Row:
+def record_of(control: Controlled) -> Row:
     """All numbers of a method, in full precision."""
     record: Row = {}
     for model in (RAW, *UNDONE):
-        of = one.of.get(model)
+        of = control.of.get(model)
         names = (f"{model}_gain", f"{model}_low", f"{model}_high", f"{model}_pairs")
         record |= dict(zip(names, of or (None, None, None, 0), strict=True))
-    if one.work:
-        record |= {f"work_{name}": value for name, value in one.work._asdict().items()}
-    return {**record, "worth_rounds": one.worth.rounds if one.worth else None, "verdict": one.verdict}
+    if control.work:
+        record |= {f"work_{name}": value for name, value in control.work._asdict().items()}
+    return {**record, "worth_rounds": control.worth.rounds if control.worth else None, "verdict": control.verdict}

@@ -17,7 +17,7 @@ from fedskew.report import figures, listings, sentences
 from fedskew.report.clients import measured
 from fedskew.report.compared import Compared, compare
 from fedskew.report.controls import model_of
-from fedskew.report.entries import Entry, of_rows
+from fedskew.report.entries import LabelledRun, of_rows
 from fedskew.report.tables import to_text
 from fedskew.studies.clients import ByClient, by_client
 
@@ -46,16 +46,17 @@ def of_study(study: Study, kind: str, setting: str) -> Figure:
 def of_result(result: Result, kind: str) -> Figure:
     """The picture of one run, one of `KINDS` but "gains"; errors are those of `Result.plot`."""
     run = Run(result.folder or Path(), {"label_names": result.trained.label_names}, result.rounds, result.summary)
-    compared = compare([Entry("this run", "", 0, run)])
+    compared = compare([LabelledRun("this run", "", 0, run)])
     return _figure(kind, compared, "", by_client([("this run", "", result.client_rows)]))
 
 
 def _clients(every: Sequence[ByClient]) -> Heat | None:
     """The accuracy of each client under each method, the worst client first."""
-    methods, clients = (tuple(dict.fromkeys(getattr(one, name) for one in every)) for name in ("method", "client"))
+    methods = tuple(dict.fromkeys(client.method for client in every))
+    clients = tuple(dict.fromkeys(client.client for client in every))
     cells = np.full((len(methods), len(clients)), np.nan)
-    for one in every:
-        cells[methods.index(one.method), clients.index(one.client)] = one.accuracy
+    for client in every:
+        cells[methods.index(client.method), clients.index(client.client)] = client.accuracy
     title = "Accuracy of what each client would use, the worst client first, %"
     return Heat("clients", title, cells, methods, clients, "client", "", "", numbers=True) if every else None
 

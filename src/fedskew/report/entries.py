@@ -15,7 +15,7 @@ SHOWN = 6  # places that a line on lost runs names
 CALLED = {"missing": "not finished"}  # it may have begun: the same command goes on
 
 
-class Entry(NamedTuple):
+class LabelledRun(NamedTuple):
     """A run of a comparison. Runs of one setting and seed are paired: they share their split and initial weights."""
 
     method: str  # such as "fedavg" or "fedavg (uniform)"
@@ -34,7 +34,7 @@ class Trial(NamedTuple):
     chosen: bool = False
 
 
-def from_folders(folders: Iterable[str | Path]) -> list[Entry]:
+def from_folders(folders: Iterable[str | Path]) -> list[LabelledRun]:
     """Read runs and label them.
 
     Args:
@@ -60,7 +60,7 @@ def from_folders(folders: Iterable[str | Path]) -> list[Entry]:
         seeds = [_seed(run) for run in group.runs]
         plain = Counter(first for first, _ in seeds)
         for run, (first, all_of_them) in zip(group.runs, seeds, strict=True):
-            entries.append(Entry(group.method, group.setting, first if plain[first] == 1 else all_of_them, run))
+            entries.append(LabelledRun(group.method, group.setting, first if plain[first] == 1 else all_of_them, run))
     return entries
 
 
@@ -85,7 +85,7 @@ def ended_early(run: Run) -> str:
 # Studies: their runs have the labels that the study gave them
 
 
-def of_study(place: str | Path) -> tuple[list[Entry], dict[str, Any]]:
+def of_study(place: str | Path) -> tuple[list[LabelledRun], dict[str, Any]]:
     """Read a study.
 
     Args:
@@ -111,23 +111,23 @@ def of_study(place: str | Path) -> tuple[list[Entry], dict[str, Any]]:
     }
 
 
-def of_rows(rows: Iterable[Mapping[str, Any]], store: Store) -> tuple[list[Entry], list[str]]:
+def of_rows(rows: Iterable[Mapping[str, Any]], store: Store) -> tuple[list[LabelledRun], list[str]]:
     """(the finished runs, a sentence on each kind of the others) of the rows of a study's table."""
     entries, lost = [], dict[str, dict[str, list[int]]]()  # seeds of each place, by what became of them
     for row in rows:
         setting = "" if row.get("setting") == "all" else str(row.get("setting", ""))
         run = store.entry(row["address"]) if row["address"] else None
         if run is not None and run.state == "finished":
-            entries.append(Entry(str(row.get("label")), setting, row.get("seed", 0), run))
+            entries.append(LabelledRun(str(row.get("label")), setting, row.get("seed", 0), run))
         else:
             state, reason = row.get("state", "missing"), row.get("reason", "")
-            told = f"{CALLED.get(state, state)}{f': {reason}' if reason else ''}"
+            ending = f"{CALLED.get(state, state)}{f': {reason}' if reason else ''}"
             where = f"{row.get('label')}{f', {setting}' if setting else ''}"
-            lost.setdefault(told, {}).setdefault(where, []).append(row.get("seed", 0))
-    return entries, [alike(told, places) for told, places in lost.items()]
+            lost.setdefault(ending, {}).setdefault(where, []).append(row.get("seed", 0))
+    return entries, [alike(ending, places) for ending, places in lost.items()]
 
 
-def alike(told: str, places: Mapping[str, Sequence[int]]) -> str:
+def alike(ending: str, places: Mapping[str, Sequence[int]]) -> str:
     """One line for all runs that ended alike: where, with the seeds, or of many places their count.
 
     Example:
@@ -139,9 +139,9 @@ def alike(told: str, places: Mapping[str, Sequence[int]]) -> str:
     """
     if len(places) == 1:
         ((where, seeds),) = places.items()
-        return f"{where}: {told} (seeds {', '.join(map(str, seeds))})"
+        return f"{where}: {ending} (seeds {', '.join(map(str, seeds))})"
     named = "; ".join(list(places)[:SHOWN]) + f" and {len(places) - SHOWN} more" * (len(places) > SHOWN)
-    return f"{plural(sum(map(len, places.values())), 'run')} {told} ({named})"
+    return f"{plural(sum(map(len, places.values())), 'run')} {ending} ({named})"
 
 
 def _trial(trial: Mapping[str, Any]) -> Trial:

@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 COLUMNS = 60  # clients of a heat map; of more, neighbours share a column
 CLASSES = 40  # most classes whose confusion matrix is drawn
 WRITTEN = 12  # classes up to which the shares of a confusion matrix are written into it
-TOLD = 12  # most methods that a description lists
+MOST_LISTED = 12  # methods that a description lists
 MISTAKES = 5  # that a description names
 WRONG = 0.005  # a smaller share of a class is not named among its mistakes
 
@@ -58,57 +58,58 @@ def curves(compared: Compared, setting: str, methods: Sequence[str], points: int
         return []
     name, share = words(compared.metric), in_points(compared.key)
     ends = [f"{m} ends at {level(c.mean[-1], compared.key)} in round {c.rounds[-1]:.0f}" for m, c in shown]
-    told = listed(f"Lines of {name}: ", ends)
+    alt = listed(f"Lines of {name}: ", ends)
     most = max((curve for _, curve in shown), key=lambda c: c.evaluated)
     if most.evaluated > len(most.rounds):
-        told += f" Of {most.evaluated} evaluations {len(most.rounds)} are drawn."
+        alt += f" Of {most.evaluated} evaluations {len(most.rounds)} are drawn."
     lines = [(m, compared.place(m), curve) for m, curve in shown]
     title, ylabel, times = f"{name[:1].upper()}{name[1:]}", f"{name}{', %' * share}", 100 if share else 1
-    return [chart_of(lines, across, f"{title} over {across}{under(setting)}", ylabel, told, times) for across in ACROSS]
+    return [chart_of(lines, across, f"{title} over {across}{under(setting)}", ylabel, alt, times) for across in ACROSS]
 
 
 def gains(compared: Compared) -> Forest | None:
     """The gain of each method by model, over all settings, with its worst recall; None of a single method."""
     judged, points = controlled(compared, compared.whole), in_points(compared.key)
-    if not any(one.of for one in judged):
+    if not any(control.of for control in judged):
         return None
     key, times = further_key(compared, "worst_class_recall"), 100 if points else 1
     marks = {
         f"{model}{f': {model_words(compared, model)}' * (model == RAW)}": tuple(
-            tuple(times * end for end in (one.of[model][:3] if one.of[model].pairs > 1 else [one.of[model].mean] * 3))
-            if model in one.of else None for one in judged
+            tuple(times * end for end in (of[model][:3] if of[model].pairs > 1 else [of[model].mean] * 3))
+            if model in of else None for of in (control.of for control in judged)
         )
-        for model in (*models_of(compared), "work") if any(model in one.of for one in judged)
+        for model in (*models_of(compared), "work") if any(model in control.of for control in judged)
     }  # fmt: skip
-    worst = {m: fixed(100 * _mean(compared, m, key), 0) for m in (compared.baseline, *(one.method for one in judged))}
+    methods = (compared.baseline, *(control.method for control in judged))
+    worst = {m: fixed(100 * _mean(compared, m, key), 0) for m in methods}
     known = worst.pop(compared.baseline)
     head = f"worst recall, %\n({canvas.short(compared.baseline, 16)}: {known})"
     over = f"gain over {canvas.short(compared.baseline, 20)}"  # a long name does not push the label out of the picture
     xlabel = f"{over} in {words(compared.metric)}{', points' * points}, 95 % interval"
-    told = "The table of results has the numbers."
+    alt = "The table of results has the numbers."
     beside, head = (tuple(worst.values()), head) if known != fixed(None) else ((), "")
     title = f"Gain over {compared.baseline} of each method by model"
     places = tuple((RAW, *UNDONE).index(name.partition(":")[0]) for name in marks)
-    return Forest("gains", title, tuple(worst), marks, places, xlabel, beside, head, told)
+    return Forest("gains", title, tuple(worst), marks, places, xlabel, beside, head, alt)
 
 
 def _mean(compared: Compared, method: str, key: str) -> float:
     """Of a number of the summaries, over the settings that have it."""
-    seen = [compared.summary(method, setting, key).mean for setting in compared.settings if key]
-    known = [value for value in seen if value is not None]
-    return sum(known) / len(known) if known else math.nan
+    means = [compared.summary(method, setting, key).mean for setting in compared.settings if key]
+    numbers = [value for value in means if value is not None]
+    return sum(numbers) / len(numbers) if numbers else math.nan
 
 
-def listed(head: str, told: Sequence[str], most: int = TOLD) -> str:
+def listed(head: str, phrases: Sequence[str], most: int = MOST_LISTED) -> str:
     """The first of some phrases, and how many more there are: "Lines: a ends at 0.5; and 3 more."."""
-    more = f"; and {len(told) - most} more" if len(told) > most else ""
-    return f"{head}{'; '.join(told[:most])}{more}."
+    more = f"; and {len(phrases) - most} more" if len(phrases) > most else ""
+    return f"{head}{'; '.join(phrases[:most])}{more}."
 
 
 def recalls(compared: Compared, setting: str, methods: Sequence[str]) -> Heat | None:
     """The final recall of each class, [methods, C], by the models that are compared; None where it is not on record."""
     runs = {m: compared.runs(m, setting) for m in methods if compared.summary(m, setting).runs}
-    if not compared.own:
+    if not compared.served:
         return recalls_of(runs, f"Final recall of each class by the global model{under(setting)}")
     of = partial(served_recall, heldout=compared.whose.startswith("heldout_"))
     return recalls_of(runs, f"Final recall of each class by the model that each client would use{under(setting)}", of)
@@ -124,17 +125,17 @@ def confusion(compared: Compared, method: str, setting: str) -> Heat | None:
     with np.errstate(invalid="ignore", divide="ignore"):
         shares = np.where(rows > 0, whole / rows, np.nan)
     names = names_of(compared.runs(method, setting), len(whole))
-    told, title, numbers = mixed_up(shares, names), f"{method}{under(setting)}", len(names) <= WRITTEN
-    return Heat("confusion", title, shares, names, names, "predicted", "true class", told, numbers)
+    alt, title, numbers = mixed_up(shares, names), f"{method}{under(setting)}", len(names) <= WRITTEN
+    return Heat("confusion", title, shares, names, names, "predicted", "true class", alt, numbers)
 
 
 def mixed_up(shares: Floats, names: Sequence[str]) -> str:
     """The most frequent mistakes, as in "Shirt is taken for Coat in 31 % of its rows"."""
     wrong = np.nan_to_num(np.where(np.eye(len(shares), dtype=bool), 0.0, shares))
     cells = [divmod(int(i), len(shares)) for i in np.argsort(-wrong, axis=None, kind="stable")[:MISTAKES]]
-    told = [f"{names[a]} is predicted as {names[b]} in {100 * wrong[a, b]:.0f} % of its rows" for a, b in cells
-            if wrong[a, b] >= WRONG]  # fmt: skip
-    return f"{'; '.join(told)}." if told else "No class is predicted as another in more than 0.5 % of its rows."
+    mistakes = [f"{names[a]} is predicted as {names[b]} in {100 * wrong[a, b]:.0f} % of its rows" for a, b in cells
+                if wrong[a, b] >= WRONG]  # fmt: skip
+    return f"{'; '.join(mistakes)}." if mistakes else "No class is predicted as another in more than 0.5 % of its rows."
 
 
 def federation(compared: Compared, setting: str) -> tuple[Heat | None, str]:
@@ -146,17 +147,17 @@ def federation(compared: Compared, setting: str) -> tuple[Heat | None, str]:
         return None, f"The counts of the partition are not recorded, and it cannot be made again here: {error}"
     counts = np.asarray(split.counts, dtype=np.float64)
     names = names_of([run], counts.shape[1])
-    sizes, held = counts.sum(1), (counts > 0).sum(1)
+    sizes, classes = counts.sum(1), (counts > 0).sum(1)
     blocks, starts = canvas.blocks(counts, COLUMNS)
     columns = len(blocks)
     labels = tuple(str(s) if columns == len(counts) or i % 10 == 0 else "" for i, s in enumerate(starts.tolist()))
     mean = f" (a column is the mean of about {len(counts) / columns:.0f})" if columns < len(counts) else ""
-    told = (
+    alt = (
         f"{plural(len(counts), 'client')} hold {plural(int(sizes.sum()), 'training row')}: {int(sizes.min()):,} to "
-        f"{int(sizes.max()):,} each, of {int(held.min())} to {int(held.max())} of {counts.shape[1]} classes, "
-        f"{fixed(float(held.mean()), 1)} on average. The strongest colour is {blocks.max():,.4g} rows."
+        f"{int(sizes.max()):,} each, of {int(classes.min())} to {int(classes.max())} of {counts.shape[1]} classes, "
+        f"{fixed(float(classes.mean()), 1)} on average. The strongest colour is {blocks.max():,.4g} rows."
     )
     title = f"Training rows of each class at each client{under(setting)}, seed {seed}"
     xlabel = f"client{mean}"
-    heat = Heat("federation", title, blocks.T, names, labels, xlabel, "class", told, top=float(blocks.max()), root=True)
-    return heat, told
+    heat = Heat("federation", title, blocks.T, names, labels, xlabel, "class", alt, top=float(blocks.max()), root=True)
+    return heat, alt

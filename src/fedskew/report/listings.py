@@ -13,13 +13,13 @@ from fedskew.records.metrics import METRICS
 from fedskew.records.typed import Row
 from fedskew.report.compared import Compared
 from fedskew.report.controls import controlled, model_words, models_of, record_of
-from fedskew.report.entries import Entry, Trial, ended_early
+from fedskew.report.entries import LabelledRun, Trial, ended_early
 from fedskew.report.figures import further_key, words
 from fedskew.report.sentences import measured, p_value
 from fedskew.report.tables import (
     TEXTS,
-    Cell,
-    Table,
+    ReportTable,
+    TableCell,
     amount,
     fixed,
     gain,
@@ -47,7 +47,9 @@ SPENT = (
 HARDWARE = ("python", "platform", "processor", "cores", "cuda")
 
 
-def results(compared: Compared, setting: str | None, models: Sequence[str] | None = None, brief: bool = False) -> Table:
+def results(
+    compared: Compared, setting: str | None, models: Sequence[str] | None = None, brief: bool = False
+) -> ReportTable:
     """The metric of each method, and its paired gain over the baseline, of each model.
 
     Further numbers are of the same models and rounds as the metric, which the caption names.
@@ -59,8 +61,8 @@ def results(compared: Compared, setting: str | None, models: Sequence[str] | Non
         brief: Whether intervals of the means, p and further numbers are left out.
     """
     key, several, judged = compared.key, len(compared.methods) > 1, controlled(compared, setting)
-    every = [*models_of(compared), *["work"] * any("work" in one.of for one in judged)]
-    shown, by = (every if models is None else [*models]) * several, {one.method: one for one in judged}
+    every = [*models_of(compared), *["work"] * any("work" in control.of for control in judged)]
+    shown, by = (every if models is None else [*models]) * several, {control.method: control for control in judged}
     further = {} if brief or setting is None else {
         name: at for name in FURTHER if (at := further_key(compared, name)) and compared.has(setting, at)
     }  # fmt: skip
@@ -71,27 +73,28 @@ def results(compared: Compared, setting: str | None, models: Sequence[str] | Non
     head += [FURTHER[name] for name in further]
     rows, records = [], []
     for method in [m for m in compared.order if m in by] if setting is None else compared.present(setting):
-        gap, one = compared.difference(method, setting), by.get(method)
-        cells: list[Cell | str] = [method]
+        gap, control = compared.difference(method, setting), by.get(method)
+        cells: list[TableCell | str] = [method]
         record: Row = {"setting": setting, "method": method, "metric": key}
         if setting is not None:
-            value = compared.summary(method, setting)
-            cells += [str(value.runs), level(value.mean, key), level(value.sd, key)]
-            cells += [levels(value.low, value.high, key)] * (not brief)
-            record |= {"seeds": value.runs, "mean": value.mean, "sd": value.sd, "low": value.low, "high": value.high}
-        cells += [_gain_cell(one.of.get(model) if one else None, key) for model in shown]
+            summary = compared.summary(method, setting)
+            cells += [str(summary.runs), level(summary.mean, key), level(summary.sd, key)]
+            cells += [levels(summary.low, summary.high, key)] * (not brief)
+            record |= {"seeds": summary.runs, "mean": summary.mean, "sd": summary.sd}
+            record |= {"low": summary.low, "high": summary.high}
+        cells += [_gain_cell(control.of.get(model) if control else None, key) for model in shown]
         if several:
             record |= {"baseline": compared.baseline, **gap_record(gap)}
-            record |= record_of(one) if one else {"verdict": ""}
+            record |= record_of(control) if control else {"verdict": ""}
         cells += rank_cells(gap) if ranked else []
         if setting is None:
             settings = gap.settings if gap else 0
             cells, record = [*cells, f"{settings} of {len(compared.settings)}"], {**record, "settings": settings}
         for at in further.values():
             assert setting is not None
-            seen = compared.summary(method, setting, at)
-            cells.append(level(seen.mean, at))
-            record |= {f"{at}_mean": seen.mean, f"{at}_sd": seen.sd}
+            further_summary = compared.summary(method, setting, at)
+            cells.append(level(further_summary.mean, at))
+            record |= {f"{at}_mean": further_summary.mean, f"{at}_sd": further_summary.sd}
         rows.append(row(*cells))
         records.append(record)
     name = "together" if setting is None else "results"
@@ -99,27 +102,28 @@ def results(compared: Compared, setting: str | None, models: Sequence[str] | Non
     notes = [TEXTS["means"]] * (setting is not None and not brief)
     if several and (not brief or len(shown) > 1):
         points = ", in points," * in_points(key)
-        told = "; ".join(f"{model}: {model_words(compared, model)}" for model in shown)
-        notes.append(TEXTS["gains"].format(baseline=compared.baseline, points=points, models=told))
+        definitions = "; ".join(f"{model}: {model_words(compared, model)}" for model in shown)
+        notes.append(TEXTS["gains"].format(baseline=compared.baseline, points=points, models=definitions))
         notes += [TEXTS["ranks"]] * ranked + [TEXTS["over"]] * (setting is None)
-    return Table(name, caption, tuple(head), tuple(rows), 1, tuple(records), tuple(notes))
+    return ReportTable(name, caption, tuple(head), tuple(rows), 1, tuple(records), tuple(notes))
 
 
-def _gain_cell(one: Interval | None, metric: str) -> Cell:
+def _gain_cell(interval: Interval | None, metric: str) -> TableCell:
     """As in "+4.2" over "3.4 to 5.0", marked where a gain or a loss is shown; a dash of the baseline."""
-    if one is None:
-        return Cell("–")
-    ends = [gain(end, metric).removeprefix("+") for end in (one.low, one.high)] if one.pairs > 1 else []
-    told = "\n".join([gain(one.mean, metric), *[" to ".join(ends)] * bool(ends)])
-    return Cell(told, mark={GAIN: "above", LOSS: "below"}.get(one.shows, ""))
+    if interval is None:
+        return TableCell("–")
+    low_high = (interval.low, interval.high) if interval.pairs > 1 else ()
+    ends = [gain(end, metric).removeprefix("+") for end in low_high]
+    text = "\n".join([gain(interval.mean, metric), *[" to ".join(ends)] * bool(ends)])
+    return TableCell(text, mark={GAIN: "above", LOSS: "below"}.get(interval.shows, ""))
 
 
-def rank_cells(gap: Difference | None) -> list[Cell | str]:
+def rank_cells(gap: Difference | None) -> list[TableCell | str]:
     """What the rank test says of a difference: corrected p, and whether it is significant; dashes of the baseline."""
     if gap is None or gap.pairs < FOR_RANKS:
         return ["–", "–"]
-    told = f"yes, {gap.ranked}" if gap.significant else "no" if (gap.least_p or 0.0) <= ALPHA else "–"
-    return [p_value(gap.p_holm), told]
+    verdict = f"yes, {gap.ranked}" if gap.significant else "no" if (gap.least_p or 0.0) <= ALPHA else "–"
+    return [p_value(gap.p_holm), verdict]
 
 
 def gap_record(gap: Difference | None) -> Row:
@@ -131,54 +135,56 @@ def gap_record(gap: Difference | None) -> Row:
             "p": p, "p_holm": p_holm}  # fmt: skip
 
 
-def recalls(compared: Compared, heat: Heat, setting: str) -> Table:
+def recalls(compared: Compared, heat: Heat, setting: str) -> ReportTable:
     """The final recall of each class: the baseline, then the others, coloured by their difference from it."""
     order = sorted(range(len(heat.rows)), key=lambda m: heat.rows[m] != compared.baseline)
     first = heat.cells[order[0]] if heat.rows[order[0]] == compared.baseline else heat.cells[order[0]] * math.nan
     rows, records = [], []
     for c, name in enumerate(heat.columns):
         values = [(heat.rows[m], float(heat.cells[m, c])) for m in order]
-        rows.append(row(name, *(Cell(fixed(100 * v, 0), shade(v, float(first[c]))) for _, v in values)))
+        rows.append(row(name, *(TableCell(fixed(100 * v, 0), shade(v, float(first[c]))) for _, v in values)))
         records += [
             {"setting": setting, "class": c, "name": name, "method": method, "recall": v} for method, v in values
         ]
     head = ("class", *(heat.rows[m] for m in order))
-    return Table("recall", f"{heat.title}, %", head, tuple(rows), 1, tuple(records), (TEXTS["recalls"],))
+    return ReportTable("recall", f"{heat.title}, %", head, tuple(rows), 1, tuple(records), (TEXTS["recalls"],))
 
 
-def ranks(compared: Compared) -> Table:
+def ranks(compared: Compared) -> ReportTable:
     """Average ranks, and the settings in which a method is best."""
-    seen = compared.ranks
-    assert seen is not None
+    ranking = compared.ranks
+    assert ranking is not None
     orders = [compared.present(setting) for setting in compared.settings]
     best = Counter(order[0] for order in orders if len(order) == len(compared.methods))
-    tests = {"critical_difference": seen.critical_difference, "friedman_p": seen.p}
-    order = zip(seen.methods, seen.ranks, strict=bool(seen.settings))  # without settings there are no ranks
+    tests = {"critical_difference": ranking.critical_difference, "friedman_p": ranking.p}
+    order = zip(ranking.methods, ranking.ranks, strict=bool(ranking.settings))  # without settings there are no ranks
     records: tuple[Row, ...] = tuple(
-        {"method": m, "average_rank": rank, "best_in": best[m], "settings": len(seen.settings), **tests}
+        {"method": m, "average_rank": rank, "best_in": best[m], "settings": len(ranking.settings), **tests}
         for m, rank in order
     )
-    rows = tuple(row(one["method"], fixed(one["average_rank"], 2), str(one["best_in"])) for one in records)
+    rows = tuple(row(record["method"], fixed(record["average_rank"], 2), str(record["best_in"])) for record in records)
     caption = f"Average ranks by {measured(compared)}; 1 is the best"
-    return Table("ranks", caption, ("method", "average rank", "best in"), rows, 1, records, (seen.conclusion,))
+    return ReportTable("ranks", caption, ("method", "average rank", "best in"), rows, 1, records, (ranking.conclusion,))
 
 
-def compact(compared: Compared) -> Table:
+def compact(compared: Compared) -> ReportTable:
     """Methods by settings in one table for a paper: mean ± half of the 95 % interval over the seeds, the best bold."""
     rows = []
     for method in compared.order:
-        cells: list[Cell | str] = [method]
+        cells: list[TableCell | str] = [method]
         for setting in compared.settings:
-            one, best = compared.summary(method, setting), compared.present(setting)[:1] == [method]
-            ends = [abs(end - one.mean) for end in (one.low, one.high) if end is not None and one.mean is not None]
-            half = f" ± {level(max(ends), compared.key)}" if ends else ""  # an end may be cut at 0 or 1
-            cells.append(Cell(f"{level(one.mean, compared.key)}{half}", best=best))
+            summary, best = compared.summary(method, setting), compared.present(setting)[:1] == [method]
+            mean, ends = summary.mean, (summary.low, summary.high)
+            widths = [abs(end - mean) for end in ends if end is not None and mean is not None]
+            half = f" ± {level(max(widths), compared.key)}" if widths else ""  # an end may be cut at 0 or 1
+            cells.append(TableCell(f"{level(mean, compared.key)}{half}", best=best))
         rows.append(row(*cells))
     caption = titled("", f"{measured(compared)}{unit(compared.key)}: mean and half of the 95 % interval over the seeds")
-    return Table("compact", caption, ("method", *(setting or "mean" for setting in compared.settings)), tuple(rows))
+    head = ("method", *(setting or "mean" for setting in compared.settings))
+    return ReportTable("compact", caption, head, tuple(rows))
 
 
-def costs(compared: Compared, setting: str) -> Table:
+def costs(compared: Compared, setting: str) -> ReportTable:
     """What a run costs: means over the seeds."""
     records: tuple[Row, ...] = tuple(
         {"setting": setting, "method": m, compared.key: compared.mean(m, setting)}
@@ -189,20 +195,20 @@ def costs(compared: Compared, setting: str) -> Table:
         for m in compared.present(setting)
     )
     rows = tuple(
-        row(one["method"], level(one[compared.key], compared.key),
-            *(amount(one[name], unit != 1 or name == "seconds") for _, name, unit in SPENT)) for one in records
+        row(record["method"], level(record[compared.key], compared.key),
+            *(amount(record[name], unit != 1 or name == "seconds") for _, name, unit in SPENT)) for record in records
     )  # fmt: skip
     head = ("method", f"{words(compared.metric)}{unit(compared.key)}", *(name for _, name, _ in SPENT))
     caption = f"Cost of a run, mean over the seeds{under(setting)}; {measured(compared)}"
-    return Table("cost", caption, head, rows, 1, records, (TEXTS["costs"],))
+    return ReportTable("cost", caption, head, rows, 1, records, (TEXTS["costs"],))
 
 
 # Options and runs
 
 
-def options(compared: Compared) -> list[Table]:
+def options(compared: Compared) -> list[ReportTable]:
     """The whole configuration: what all runs share, and which methods and settings have what differs."""
-    having: dict[str, dict[str, list[Entry]]] = {}
+    having: dict[str, dict[str, list[LabelledRun]]] = {}
     for entry in compared.entries:
         for path, value in _leaves(entry.run).items():
             having.setdefault(path, {}).setdefault(value, []).append(entry)
@@ -214,8 +220,9 @@ def options(compared: Compared) -> list[Table]:
         row(path, value, *map(_named, every, zip(*(entry[:2] for entry in entries), strict=True)))
         for path, value, entries in listed if len(entries) < whole
     )  # fmt: skip
-    differing = Table("options", "Options that differ", ("option", "value", "methods", "settings"), apart, 4)
-    return [Table("shared", "Options that all runs share", ("option", "value"), shared, 2), *[differing] * bool(apart)]
+    differing = ReportTable("options", "Options that differ", ("option", "value", "methods", "settings"), apart, 4)
+    sharing = ReportTable("shared", "Options that all runs share", ("option", "value"), shared, 2)
+    return [sharing, *[differing] * bool(apart)]
 
 
 def _named(every: Sequence[str], having: Sequence[str]) -> str:
@@ -245,11 +252,11 @@ def _value(values: list[Any]) -> str:
     return _cut(", ".join(map(in_words, values)))
 
 
-def _cut(told: str) -> str:
-    return told if len(told) <= LONGEST else f"{told[: LONGEST - 1]}…"
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
-def runs(compared: Compared) -> Table:
+def runs(compared: Compared) -> ReportTable:
     """Every run: its value, rounds, engine, environment and folder."""
     rows, records = [], []
     for i, (method, setting, seed, run) in enumerate(compared.entries, 1):
@@ -262,10 +269,10 @@ def runs(compared: Compared) -> Table:
         records.append({"run": i, "method": method, "setting": setting, "seed": seed, compared.key: value,
                         "rounds": rounds, "ended": end, "engine": engine, "device": device,
                         "environment": place, "folder": str(run.folder)})  # fmt: skip
-    told = f"{words(compared.metric)}{unit(compared.key)}"
-    head = ("run", "method", "setting", "seed", told, "rounds", "end", "engine", "device", "environment",
+    metric = f"{words(compared.metric)}{unit(compared.key)}"
+    head = ("run", "method", "setting", "seed", metric, "rounds", "end", "engine", "device", "environment",
             "folder")  # fmt: skip
-    return Table("runs", f"Every run; {measured(compared)}", head, tuple(rows), len(head), tuple(records))
+    return ReportTable("runs", f"Every run; {measured(compared)}", head, tuple(rows), len(head), tuple(records))
 
 
 def _environment(run: Run) -> str:
@@ -276,20 +283,20 @@ def _environment(run: Run) -> str:
     return ", ".join([*named, *(f"{name} {env[name]}" for name in HARDWARE if env.get(name))])[: 2 * LONGEST] or "–"
 
 
-def tuned(trials: Sequence[Trial]) -> Table:
+def tuned(trials: Sequence[Trial]) -> ReportTable:
     """The trials of each method: how many, the chosen options and their score, and the spread of all scores."""
     rows = []
     for method, setting in dict.fromkeys((t.method, t.setting) for t in trials):
-        own = [t for t in trials if (t.method, t.setting) == (method, setting)]
-        scores = [t.score for t in own if math.isfinite(t.score)]
-        chosen = next((t for t in own if t.chosen), None)
+        tried = [t for t in trials if (t.method, t.setting) == (method, setting)]
+        scores = [t.score for t in tried if math.isfinite(t.score)]
+        chosen = next((t for t in tried if t.chosen), None)
         options_ = ", ".join(f"{k} {in_words(v)}" for k, v in chosen.options.items()) if chosen else "–"
         ends = (min(scores), float(np.median(scores)), max(scores)) if scores else (math.nan,) * 3
-        rows.append(row(method, setting or "–", options_, str(len(own)), fixed(chosen.score if chosen else math.nan),
+        rows.append(row(method, setting or "–", options_, str(len(tried)), fixed(chosen.score if chosen else math.nan),
                          *(fixed(e) for e in ends)))  # fmt: skip
     records = tuple(
         {"method": t.method, "setting": t.setting, **{f"option.{k}": v for k, v in t.options.items()},
          "score": t.score, "chosen": t.chosen} for t in trials
     )  # fmt: skip
     head = ("method", "setting", "chosen", "trials", "its score", "least", "median", "greatest")
-    return Table("tuning", "Tuning on the validation rows", head, tuple(rows), 3, records)
+    return ReportTable("tuning", "Tuning on the validation rows", head, tuple(rows), 3, records)

@@ -15,17 +15,17 @@ from fedskew.plots.drawing import Picture, inline
 from fedskew.report import controls, figures, listings, sentences
 from fedskew.report.clients import clients
 from fedskew.report.compared import Compared, compare
-from fedskew.report.entries import Entry, Trial
+from fedskew.report.entries import LabelledRun, Trial
 from fedskew.report.figures import Detail
 from fedskew.report.reached import checked, reached
 from fedskew.report.scored import scored
-from fedskew.report.tables import TEXTS, Section, Side, Table
+from fedskew.report.tables import TEXTS, ReportTable, Section, Side
 
 OPEN = 12  # rows of a table of options that is not folded
 
 
 def build(
-    entries: Iterable[Entry | tuple[str, str, int | str, Any]],
+    entries: Iterable[LabelledRun | tuple[str, str, int | str, Any]],
     *,
     title: str = "",
     metric: str | None = None,
@@ -66,15 +66,15 @@ def build(
         '<!DOCTYPE html>'
     """
     template = _template()
-    compared = compare([Entry(*entry) for entry in entries], metric, baseline)
-    made = sections(compared, Detail(), command=command, notes=notes, trials=trials, targets=targets)
+    compared = compare([LabelledRun(*entry) for entry in entries], metric, baseline)
+    page_sections = sections(compared, Detail(), command=command, notes=notes, trials=trials, targets=targets)
     style, script = _asset("style.css"), _asset("page.js")
     return str(
         template.render(
             title=title or f"{', '.join(compared.methods[:4])}{' and more' if len(compared.methods) > 4 else ''}",
-            lead=sentences.compared_what(compared), sections=made, version=__version__, style=style, script=script,
-            style_hash=_hash(style), script_hash=_hash(script), draw=inline,
-            is_table=lambda part: isinstance(part, Table), units=tuple(ACROSS),
+            lead=sentences.compared_what(compared), sections=page_sections, version=__version__,
+            style=style, script=script, style_hash=_hash(style), script_hash=_hash(script), draw=inline,
+            is_table=lambda part: isinstance(part, ReportTable), units=tuple(ACROSS),
         )
     )  # fmt: skip
 
@@ -132,7 +132,7 @@ def sections(
     """
     shown, settings = _methods(compared, detail.methods), compared.settings[: detail.settings]
     heads = TEXTS["introduced"]
-    here, written = _left_out(compared, detail, shown), _left_out(compared, detail, shown, TEXTS["written"])
+    left_out, written = _left_out(compared, detail, shown), _left_out(compared, detail, shown, TEXTS["written"])
     coloured = [TEXTS["coloured"].format(baseline=compared.baseline)] * (len(compared.methods) > 1)
     work = controls.work(compared)
     splits = [figures.federation(compared, s) for s in compared.settings[: detail.heats]]
@@ -146,16 +146,16 @@ def sections(
     open_ = tuple(t for t in options if t.key != "shared" and len(t.rows) <= OPEN)
     rest = tuple(t for t in options if t not in open_)
     ranked = compared.ranks is not None and len(compared.ranks.settings) > 1
-    made = [
+    page_sections = [
         Section(
             "verdict", "Result", (sentences.headline(compared),), _drawn([figures.gains(compared)]),
             tuple(sentences.verdict(compared)),
         ),
         Section("cautions", "What these numbers do not show", listed=(*notes, *sentences.cautions(compared))),
         Section("results", "Results", parts=tuple(results)),
-        Section("curves", "Curves", (heads["curves"], *here), tuple(filter(None, charts))),
+        Section("curves", "Curves", (heads["curves"], *left_out), tuple(filter(None, charts))),
         Section(
-            "recalls", "Recall of each class", (*coloured, *here),
+            "recalls", "Recall of each class", (*coloured, *left_out),
             tuple(listings.recalls(compared, heat, s) for heat, s in heats if heat),
         ),
         clients(compared, settings, (*coloured, *written)),
@@ -165,10 +165,10 @@ def sections(
         reached(compared, settings, shown, checked(targets), written),
         Section(
             "federation", "The federation", (heads["federation"],), _drawn([heat for heat, _ in splits]),
-            tuple(f"{s}: {told}" if s else told for s, (_, told) in zip(compared.settings, splits, strict=False)),
+            tuple(f"{s}: {text}" if s else text for s, (_, text) in zip(compared.settings, splits, strict=False)),
         ),
         Section(
-            "confusion", "Confusion matrices", (heads["confusion"], *here),
+            "confusion", "Confusion matrices", (heads["confusion"], *left_out),
             _drawn([figures.confusion(compared, m, s) for m, s in pairs]),
         ),
         Section("tuning", "Tuning", (heads["tuning"],), (listings.tuned(trials),) if trials else ()),
@@ -176,7 +176,7 @@ def sections(
         Section("runs", "Runs and environments", folded=(listings.runs(compared),)),
         _again(compared, command),
     ]  # fmt: skip
-    return [s for s in made if s.parts or s.listed or s.code or s.folded]
+    return [s for s in page_sections if s.parts or s.listed or s.code or s.folded]
 
 
 def _drawn(pictures: Sequence[Picture | None]) -> tuple[Side, ...]:
@@ -193,12 +193,13 @@ def _methods(compared: Compared, most: int) -> list[str]:
 
 def _left_out(compared: Compared, detail: Detail, shown: Sequence[str], whole: str = TEXTS["whole"]) -> tuple[str, ...]:
     """What a section leaves out, in words."""
-    told = []
+    notes = []
     if len(compared.settings) > detail.settings:
-        told.append(f"The first {detail.settings} of {len(compared.settings)} settings are shown here; {whole}.")
+        notes.append(f"The first {detail.settings} of {len(compared.settings)} settings are shown here; {whole}.")
     if len(compared.methods) > len(shown):
-        told.append(f"The {len(shown)} methods of {len(compared.methods)} with the best ranks are shown here; {whole}.")
-    return tuple(told)
+        best = f"The {len(shown)} methods of {len(compared.methods)} with the best ranks"
+        notes.append(f"{best} are shown here; {whole}.")
+    return tuple(notes)
 
 
 def _again(compared: Compared, command: str) -> Section:

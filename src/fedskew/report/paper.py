@@ -10,17 +10,17 @@ from fedskew.plots import canvas
 from fedskew.plots.drawing import figure_of
 from fedskew.records.files import write_atomic, writing
 from fedskew.report.compared import compare
-from fedskew.report.entries import Entry
+from fedskew.report.entries import LabelledRun
 from fedskew.report.figures import Detail, recalls
 from fedskew.report.listings import compact
 from fedskew.report.page import build, sections
-from fedskew.report.tables import Table, to_csv, to_latex
+from fedskew.report.tables import ReportTable, to_csv, to_latex
 
 WHOLE = Detail(points=400, settings=10**6, methods=10**6, heats=10**6, matrices=10**6)  # a paper leaves nothing out
 
 
 def write(
-    entries: Iterable[Entry],
+    entries: Iterable[LabelledRun],
     out: str | Path,
     tables: str | Path | None = None,
     figures: str | Path | None = None,
@@ -54,9 +54,10 @@ def write(
         return
     compared = compare(listed, asked.get("metric"), asked.get("baseline"))
     detail = WHOLE if figures is not None else WHOLE._replace(heats=0)
-    made = sections(compared, detail, trials=asked.get("trials", ()), targets=asked.get("targets", ()))
+    page_sections = sections(compared, detail, trials=asked.get("trials", ()), targets=asked.get("targets", ()))
     if tables is not None:
-        listing = [compact(compared), *(t for s in made for t in (*s.parts, *s.folded) if isinstance(t, Table))]
+        parts = (part for section in page_sections for part in (*section.parts, *section.folded))
+        listing = [compact(compared), *(part for part in parts if isinstance(part, ReportTable))]
         with writing(Path(tables)):
             Path(tables).mkdir(parents=True, exist_ok=True)
         for name, table in _numbered(listing):
@@ -64,7 +65,7 @@ def write(
             write_atomic(Path(tables) / f"{name}.tex", to_latex(table, name).encode())
         yield f"tables: {tables} ({plural(len(listing), 'table')}, as CSV and LaTeX)"
     if figures is not None:
-        shown = [p for s in made for part in s.parts if isinstance(part, tuple) for p in part]
+        shown = [p for s in page_sections for part in s.parts if isinstance(part, tuple) for p in part]
         shown += [heat for setting in compared.settings if (heat := recalls(compared, setting, compared.order))]
         for name, picture in _numbered(shown):
             for suffix in (".pdf", ".svg"):

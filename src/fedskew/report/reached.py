@@ -9,7 +9,7 @@ import numpy as np
 from fedskew.errors import ConfigError, RecordError, plural, require
 from fedskew.report.compared import Compared
 from fedskew.report.figures import words
-from fedskew.report.tables import TEXTS, Section, Table, amount, row, under
+from fedskew.report.tables import TEXTS, ReportTable, Section, amount, row, under
 from fedskew.studies.scores import COSTS, Reached, in_points, reach_all
 
 TITLE = "Cost of a target"
@@ -82,7 +82,7 @@ def _chosen(compared: Compared, setting: str) -> tuple[float, ...]:
     return tuple(dict.fromkeys(float(f"{share * best:.2g}") for share in SHARES)) if best > 0 else ()
 
 
-def _table(compared: Compared, setting: str, methods: Sequence[str], targets: Sequence[float]) -> Table | None:
+def _table(compared: Compared, setting: str, methods: Sequence[str], targets: Sequence[float]) -> ReportTable | None:
     wanted, unread = tuple(targets) or _chosen(compared, setting), Counter[str]()
     runs: dict[str, list[tuple[Reached, ...]]] = {m: [] for m in compared.present(setting) if m in methods}
     for method, ends in runs.items():
@@ -112,7 +112,7 @@ def _table(compared: Compared, setting: str, methods: Sequence[str], targets: Se
         f"Left out: {plural(n, 'run')} whose costs cannot be added up ({reason})." for reason, n in unread.items()
     ]
     caption = f"Cost until {words(compared.metric)} reaches a target{under(setting)}"
-    return Table("targets", caption, HEAD, tuple(rows), 2, tuple(records), tuple(notes)) if rows else None
+    return ReportTable("targets", caption, HEAD, tuple(rows), 2, tuple(records), tuple(notes)) if rows else None
 
 
 def _median(ends: Sequence[Reached], cost: str) -> float:

@@ -3,61 +3,61 @@
 from collections.abc import Iterator
 from typing import Any
 
-from fedskew.report.tables import Table, amount, fixed, row
+from fedskew.report.tables import ReportTable, amount, fixed, row
 from fedskew.studies.rehearsal import Expected
 
 WIDE = 0.8  # an interval as long as this says nothing
 CANNOT = "cannot tell"
 
 
-def rehearsed(done: dict[str, Any]) -> Iterator[Table]:
+def rehearsed(done: dict[str, Any]) -> Iterator[ReportTable]:
     """What `fedskew.studies.rehearsal.Rehearsal.done` gives: what to expect of each site, its costs, its part in it."""
     sites, rare, seconds = done["sites"], done["rare"], done["wall_s"]
     few = " (cases x{factor:.3g}, as it has no more rows)"
-    used = ", ".join(one["name"] + few.format(**one) * (one["factor"] < 1) for one in done["standins"])
+    used = ", ".join(data["name"] + few.format(**data) * (data["factor"] < 1) for data in done["standins"])
     seeds = f"seeds {', '.join(map(str, done['seeds']))}"
-    shown = [*sites, {"site": "all", "cases": sum(one["cases"] for one in sites), **done}]
-    cells = [[_told(one[name]) for name in ("accuracy", "rare_recall", "gain")] for one in shown]
+    shown = [*sites, {"site": "all", "cases": sum(site["cases"] for site in sites), **done}]
+    cells = [[_words(site[name]) for name in ("accuracy", "rare_recall", "gain")] for site in shown]
     notes = [f"stand-ins: {used}; {seeds}"]
     if several := len(done["standins"]) > 1:
         notes.append("interval: what one run of a new federation measures, its data one more draw of such datasets")
     if any(CANNOT in cell for each in cells for cell in each):
         notes.append(f"{CANNOT}: the interval is {WIDE:g} long or longer; more stand-ins shorten it, more seeds little")
     intervals = ", 95 % prediction intervals" * several
-    yield Table(
+    yield ReportTable(
         "expected", f"{done['method']}, {done['rounds']} rounds: what to expect{intervals}",
         ("site", "cases", "accuracy", f"recall of {rare}, the rarest", "gain over local training"),
-        tuple(row(one["site"], f"{one['cases']:,}", *each) for one, each in zip(shown, cells, strict=True)),
+        tuple(row(site["site"], f"{site['cases']:,}", *each) for site, each in zip(shown, cells, strict=True)),
         notes=tuple(notes),
     )  # fmt: skip
-    yield Table(
+    yield ReportTable(
         "costs", f"costs: {amount(min(seconds))} to {amount(max(seconds))} s in all",
         ("site", "misses a round", "rounds", "s a round", "MB up", "MB down"),
-        tuple(row(one["site"], fixed(one["failure"], 2), amount(one["rounds"]), amount(one["round_s"]),
-                  *(amount(one["rounds"] * one[way] / 1e6) for way in ("upload_bytes", "download_bytes")))
-              for one in sites),
+        tuple(row(site["site"], fixed(site["failure"], 2), amount(site["rounds"]), amount(site["round_s"]),
+                  *(amount(site["rounds"] * site[way] / 1e6) for way in ("upload_bytes", "download_bytes")))
+              for site in sites),
         notes=("a round waits for its slowest site, or for the deadline where a site misses it",),
     )  # fmt: skip
-    leaving = [one for one in sites if "lost" in one]
+    leaving = [site for site in sites if "lost" in site]
     if leaving:
-        yield Table(
+        yield ReportTable(
             "leaving", f"if a site leaves: differences to expect{intervals}",
             ("site", "accuracy that the others lose", f"recall of {rare} that they lose"),
-            tuple(row(one["site"], _told(one["lost"]), _told(one["rare_lost"])) for one in leaving),
+            tuple(row(site["site"], _words(site["lost"]), _words(site["rare_lost"])) for site in leaving),
         )  # fmt: skip
     enough = "enough: the fewest cases tried with an interval above 0; where none is marked, none of those"
-    varied = [one for one in sites if "curve" in one]
+    varied = [site for site in sites if "curve" in site]
     if varied:
-        yield Table(
+        yield ReportTable(
             "curve", f"with fewer cases at a site: its gain over local training to expect{intervals}",
             ("site", "cases", "gain"),
-            tuple(row(one["site"], f"{point['cases']:,}{' (enough)' * (point['cases'] == one['needs'])}",
-                      _told(point["gain"])) for one in varied for point in one["curve"]),
+            tuple(row(site["site"], f"{point['cases']:,}{' (enough)' * (point['cases'] == site['needs'])}",
+                      _words(point["gain"])) for site in varied for point in site["curve"]),
             notes=(enough,) * several,
         )  # fmt: skip
 
 
-def _told(value: Expected | None) -> str:
+def _words(value: Expected | None) -> str:
     """As in "0.810 (0.74 to 0.88)", or "0.810 (cannot tell)"."""
     if value is None:
         return "–"

@@ -5,7 +5,7 @@ from typing import Any
 
 from fedskew.records.metrics import METRICS, PRECISION, named
 from fedskew.report.compared import Compared
-from fedskew.report.tables import TEXTS, Cell, Section, Table, fixed, level, row, titled
+from fedskew.report.tables import TEXTS, ReportTable, Section, TableCell, fixed, level, row, titled
 
 MIX = "mix_accuracy_"
 RANKED = named("probabilities")
@@ -47,23 +47,23 @@ def _precisions(compared: Compared, setting: str) -> str:
 
 def _table(
     compared: Compared, setting: str, methods: Sequence[str], key: str, what: str, called: dict[str, str]
-) -> Table | None:
+) -> ReportTable | None:
     """Means with their intervals; None where no run has one of these numbers."""
-    held = {n: f"final_{n}" for n in called if compared.has(setting, f"final_{n}")}
-    if not held:
+    keys = {n: f"final_{n}" for n in called if compared.has(setting, f"final_{n}")}
+    if not keys:
         return None
     rows, records = [], []
     for method in (m for m in compared.present(setting) if m in methods):
-        told = {name: compared.summary(method, setting, of) for name, of in held.items()}
-        cells: list[Cell | str] = [method, str(max(one.runs for one in told.values()))]
+        summaries = {name: compared.summary(method, setting, of) for name, of in keys.items()}
+        cells: list[TableCell | str] = [method, str(max(s.runs for s in summaries.values()))]
         record: dict[str, Any] = {"setting": setting, "method": method}
-        for name, one in told.items():
-            plain = one.low is None or name.startswith(f"{MIX}p")  # a table of so many intervals is not read
-            low, mean, high = (level(v, name) if key == "mixes" else fixed(v, 3) for v in (one.low, one.mean, one.high))
+        for name, s in summaries.items():
+            plain = s.low is None or name.startswith(f"{MIX}p")  # a table of so many intervals is not read
+            low, mean, high = (level(v, name) if key == "mixes" else fixed(v, 3) for v in (s.low, s.mean, s.high))
             cells.append(mean if plain else f"{mean} ({low} to {high})")
-            record |= {f"{name}_seeds": one.runs, name: one.mean, f"{name}_sd": one.sd}
-            record |= {f"{name}_low": one.low, f"{name}_high": one.high}
+            record |= {f"{name}_seeds": s.runs, name: s.mean, f"{name}_sd": s.sd}
+            record |= {f"{name}_low": s.low, f"{name}_high": s.high}
         rows.append(row(*cells))
         records.append(record)
-    head = ("method", "seeds", *(called[n] for n in held))
-    return Table(key, titled(setting, what), head, tuple(rows), 1, tuple(records), (TEXTS[key],))
+    head = ("method", "seeds", *(called[n] for n in keys))
+    return ReportTable(key, titled(setting, what), head, tuple(rows), 1, tuple(records), (TEXTS[key],))

@@ -6,7 +6,7 @@ from fedskew.plots.groups import title_of
 from fedskew.records.summary import Collapse, collapses, metric_words, privacy_words
 from fedskew.report.compared import Compared
 from fedskew.report.controls import Controlled, controlled
-from fedskew.report.entries import Entry, ended_early
+from fedskew.report.entries import LabelledRun, ended_early
 from fedskew.report.figures import listed, words
 from fedskew.report.tables import gain, level, levels
 from fedskew.studies.scores import NO_VERDICT, gain_words, in_points
@@ -46,22 +46,22 @@ def headline(compared: Compared) -> str:
 def verdict(compared: Compared) -> list[str]:
     """A sentence for each method: its gain over the baseline, of all settings together, and what the rule says."""
     if len(compared.methods) > 1:
-        return [_judged(compared, one) for one in controlled(compared, compared.whole)]
-    told = []
+        return [_judged(compared, control) for control in controlled(compared, compared.whole)]
+    sentences = []
     for setting in compared.settings:
-        one = compared.summary(compared.methods[0], setting)
-        ends = f" (95 % interval {levels(one.low, one.high, compared.key)})" if one.low is not None else ""
+        summary = compared.summary(compared.methods[0], setting)
+        ends = f" (95 % interval {levels(summary.low, summary.high, compared.key)})" if summary.low is not None else ""
         share = " %" * in_points(compared.key)
-        seeds = plural(one.runs, "seed")
-        told.append(f"{setting or one.method}: {level(one.mean, compared.key)}{share}{ends}, {seeds}.")
-    return told
+        seeds = plural(summary.runs, "seed")
+        sentences.append(f"{setting or summary.method}: {level(summary.mean, compared.key)}{share}{ends}, {seeds}.")
+    return sentences
 
 
-def _judged(compared: Compared, one: Controlled) -> str:
+def _judged(compared: Compared, control: Controlled) -> str:
     """As in "scaffold gains 5.0 points (3.6 to 6.3) over fedavg; three seeds are too few for a verdict, run five"."""
-    raw = one.of.get(RAW)
+    raw = control.of.get(RAW)
     if raw is None:
-        return f"{one.method} has no seed in common with {compared.baseline}."
+        return f"{control.method} has no seed in common with {compared.baseline}."
     size = gain_words(abs(raw.mean), compared.key)[1:] + " points" * in_points(compared.key)
     apart, before, after = (
         raw.pairs > 1 and (raw.gains or raw.high < 0),
@@ -72,15 +72,16 @@ def _judged(compared: Compared, one: Controlled) -> str:
     if apart:
         before, after = ("gains", "over") if raw.gains else ("loses", "against")
     span = " ({} to {})".format(*(gain(end, compared.key).removeprefix("+") for end in (low, high))) * (raw.pairs > 1)
-    told = f"{one.method} {before} {size}{span} {after} {compared.baseline}"
-    if one.verdict == NO_VERDICT:
-        few = min(each.pairs for each in one.of.values())
+    start = f"{control.method} {before} {size}{span} {after} {compared.baseline}"
+    if control.verdict == NO_VERDICT:
+        few = min(each.pairs for each in control.of.values())
         which = f"{FEW[few]} seed{'s are' if few != 1 else ' is'}"
-        return f"{told}; {which} too few for a verdict, run five."
-    undone = next((name for name, what in UNDONE.items() if what == one.verdict), "")
+        return f"{start}; {which} too few for a verdict, run five."
+    undone = next((name for name, what in UNDONE.items() if what == control.verdict), "")
     if undone:
-        return f"{told}. Nothing of it is left when {UNDER[undone].format(baseline=compared.baseline)}: {one.verdict}."
-    return f"{told}{JUDGED.get(one.verdict, f'; {one.verdict}')}."
+        when = UNDER[undone].format(baseline=compared.baseline)
+        return f"{start}. Nothing of it is left when {when}: {control.verdict}."
+    return f"{start}{JUDGED.get(control.verdict, f'; {control.verdict}')}."
 
 
 def p_value(p: float | None) -> str:
@@ -90,23 +91,23 @@ def p_value(p: float | None) -> str:
 
 def cautions(compared: Compared) -> list[str]:
     """What the numbers do not allow, and runs to look at before anything is concluded."""
-    entries, told = compared.entries, list[str]()
+    entries, notes = compared.entries, list[str]()
     seeds = [compared.summary(method, setting).runs for method in compared.methods for setting in compared.settings]
     several, missing = len(compared.methods) > 1, len(seeds) * len(compared.seeds) - sum(seeds)
     if several and min((gap.pairs for gap in compared.differences), default=min(seeds)) < 2:
-        told.append("Some comparisons have only one seed, so they have no interval and no test.")
+        notes.append("Some comparisons have only one seed, so they have no interval and no test.")
     if not several and min(seeds) < 2:
-        told.append("With one seed, the spread over seeds is unknown.")
-    told += [*_unseen(compared), *_served(compared), *_evaluations(compared)]
+        notes.append("With one seed, the spread over seeds is unknown.")
+    notes += [*_unseen(compared), *_served(compared), *_evaluations(compared)]
     if compared.key.startswith("best_"):
-        told.append("The best round is chosen on the test rows: its value is not a fair estimate.")
+        notes.append("The best round is chosen on the test rows: its value is not a fair estimate.")
     noise = sorted({e.run.config["histogram_epsilon"] for e in entries if "histogram_noise" in e.run.config})
     if noise:
-        told.append(f"Servers knew label histograms with differential privacy, epsilon {', '.join(map(str, noise))}.")
+        notes.append(f"Servers knew label histograms with differential privacy, epsilon {', '.join(map(str, noise))}.")
     if missing:
         many = plural(missing, "combination")
         verb = "has" if missing == 1 else "have"
-        told.append(f"{many} of method, setting and seed {verb} no value; means are over the other seeds.")
+        notes.append(f"{many} of method, setting and seed {verb} no value; means are over the other seeds.")
     early = [f"{_called(e)}: {why}" for e in entries if (why := ended_early(e.run))]
     private = dict.fromkeys(f"{e.method}: {how}" for e in entries if (how := privacy_words(e.run.summary)))
     collapsed = [f"{_called(e)}: {collapse.words}" for e in entries for collapse in collapses_of(e.run)]
@@ -115,8 +116,8 @@ def cautions(compared: Compared) -> list[str]:
         ("Models with differential privacy: ", list(private)),
         ("Training collapsed in some runs: ", collapsed),
     ):
-        told += [listed(head, runs, LISTED)] if runs else []
-    return told
+        notes += [listed(head, runs, LISTED)] if runs else []
+    return notes
 
 
 def collapses_of(run: Run) -> list[Collapse]:
@@ -126,13 +127,13 @@ def collapses_of(run: Run) -> list[Collapse]:
 
 def _served(compared: Compared) -> list[str]:
     """Methods whose metric is of a model that their clients do not use, or that were not measured by it."""
-    own = {entry.method for entry in compared.entries if entry.run.serves == "own"}
-    named = ", ".join(sorted(own))
+    personal = {entry.method for entry in compared.entries if entry.run.serves == "own"}
+    named = ", ".join(sorted(personal))
     if "served_" not in compared.metric and "personal_" not in compared.metric:
-        told = f"clients of {named} use models of their own, and this metric is of a global model that nobody uses"
-        return [f"Do not judge {named} here: {told}. The metric served_accuracy joins all methods."] if own else []
+        why = f"clients of {named} use models of their own, and this metric is of a global model that nobody uses"
+        return [f"Do not judge {named} here: {why}. The metric served_accuracy joins all methods."] if personal else []
     lacking = [m for m in compared.methods if not any(compared.summary(m, s).runs for s in compared.settings)]
-    return [f"No {words(compared.metric)} is on record of {', '.join(lacking)}."] if lacking and own else []
+    return [f"No {words(compared.metric)} is on record of {', '.join(lacking)}."] if lacking and personal else []
 
 
 def _evaluations(compared: Compared) -> list[str]:
@@ -141,8 +142,8 @@ def _evaluations(compared: Compared) -> list[str]:
     for method, tails in compared.tails.items():
         if counts := [tail.evaluations for tail in tails if tail.evaluations is not None]:
             by.setdefault(min(counts), []).append(method)
-    told = "; ".join(f"{plural(n, 'evaluation')} of {', '.join(methods)}" for n, methods in sorted(by.items()))
-    return [f"The means are over {told}."] if len(by) > 1 else []
+    counted = "; ".join(f"{plural(n, 'evaluation')} of {', '.join(methods)}" for n, methods in sorted(by.items()))
+    return [f"The means are over {counted}."] if len(by) > 1 else []
 
 
 def _unseen(compared: Compared) -> list[str]:
@@ -158,5 +159,5 @@ def _unseen(compared: Compared) -> list[str]:
     ]
 
 
-def _called(entry: Entry) -> str:
+def _called(entry: LabelledRun) -> str:
     return ", ".join([entry.method, *([entry.setting] if entry.setting else []), f"seed {entry.seed}"])

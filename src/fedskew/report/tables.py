@@ -22,7 +22,7 @@ SPECIAL = {
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """A cell of a page's table."""
 
     text: str
@@ -32,13 +32,13 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """A table. The page and LaTeX show cells; the CSV has records, in full precision and one number a column."""
 
     key: str  # names its file
     caption: str
     head: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[TableCell, ...], ...]
     words: int = 1  # leading columns that hold words; the others hold numbers
     records: tuple[dict[str, Any], ...] = field(default=())
     notes: tuple[str, ...] = ()  # what its numbers are
@@ -57,8 +57,8 @@ def fixed(value: float | None, digits: int = 4) -> str:
     """
     if value is None or not math.isfinite(value):
         return "–"
-    told = f"{value:,.{digits}f}"
-    return told.replace("-", "") if float(told.replace(",", "")) == 0 else told.replace("-", "−")
+    text = f"{value:,.{digits}f}"
+    return text.replace("-", "") if float(text.replace(",", "")) == 0 else text.replace("-", "−")
 
 
 def level(value: float | None, metric: str) -> str:
@@ -117,17 +117,17 @@ def under(setting: str) -> str:
     return f", {setting}" if setting else ""
 
 
-def row(*cells: Cell | str) -> tuple[Cell, ...]:
+def row(*cells: TableCell | str) -> tuple[TableCell, ...]:
     """Cells of a row; a text is a cell."""
-    return tuple(cell if isinstance(cell, Cell) else Cell(cell) for cell in cells)
+    return tuple(cell if isinstance(cell, TableCell) else TableCell(cell) for cell in cells)
 
 
-def to_csv(table: Table) -> str:
+def to_csv(table: ReportTable) -> str:
     """The table's records, or its cells, as csv; a number that is not known is empty.
 
     Example:
-        >>> from fedskew.report.tables import Cell, Table, to_csv
-        >>> print(to_csv(Table("t", "", ("class", "rows"), ((Cell("=1+1"), Cell("3")),))))
+        >>> from fedskew.report.tables import ReportTable, TableCell, to_csv
+        >>> print(to_csv(ReportTable("t", "", ("class", "rows"), ((TableCell("=1+1"), TableCell("3")),))))
         class,rows
         '=1+1,3
         <BLANKLINE>
@@ -143,12 +143,13 @@ def _known(value: object) -> object:
     return "" if isinstance(value, float) and math.isnan(value) else value
 
 
-def to_latex(table: Table, label: str) -> str:
+def to_latex(table: ReportTable, label: str) -> str:
     r"""The table for a paper that uses the package booktabs. Its label is "tab:" and ``label``.
 
     Example:
-        >>> from fedskew.report.tables import Cell, Table, to_latex
-        >>> print(to_latex(Table("t", "Recall of 5 %", ("class", "rows"), ((Cell("a_b"), Cell("3")),)), "t"))
+        >>> from fedskew.report.tables import ReportTable, TableCell, to_latex
+        >>> cells = ((TableCell("a_b"), TableCell("3")),)
+        >>> print(to_latex(ReportTable("t", "Recall of 5 %", ("class", "rows"), cells), "t"))
         % needs \usepackage{booktabs} and \usepackage[T1]{fontenc}
         \begin{table}
         \centering
@@ -164,11 +165,11 @@ def to_latex(table: Table, label: str) -> str:
         \end{table}
         <BLANKLINE>
     """
-    told = f"{table.caption}. {' '.join(table.notes)}" if table.notes else table.caption
+    caption = f"{table.caption}. {' '.join(table.notes)}" if table.notes else table.caption
     columns = "l" * table.words + "r" * (len(table.head) - table.words)
     lines = [
         r"% needs \usepackage{booktabs} and \usepackage[T1]{fontenc}", r"\begin{table}", r"\centering",
-        rf"\caption{{{_escaped(told)}}}", rf"\label{{tab:{label}}}",
+        rf"\caption{{{_escaped(caption)}}}", rf"\label{{tab:{label}}}",
         rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule", _line(table.head), r"\midrule", *map(_line, table.rows),
         r"\bottomrule", r"\end{tabular}", r"\end{table}", "",
@@ -176,12 +177,12 @@ def to_latex(table: Table, label: str) -> str:
     return "\n".join(lines)
 
 
-def to_text(table: Table) -> str:
+def to_text(table: ReportTable) -> str:
     """The table as plain text, its numbers to the right.
 
     Example:
-        >>> from fedskew.report.tables import Table, row, to_text
-        >>> print(to_text(Table("t", "Rows", ("class", "rows"), (row("a", "3"), row("b", "12")))))
+        >>> from fedskew.report.tables import ReportTable, row, to_text
+        >>> print(to_text(ReportTable("t", "Rows", ("class", "rows"), (row("a", "3"), row("b", "12")))))
         Rows
         class  rows
         a         3
@@ -189,11 +190,11 @@ def to_text(table: Table) -> str:
     """
     lines = [table.head, *([_inline(cell.text) for cell in row] for row in table.rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    told = (
+    body = (
         "  ".join(f"{text:{'<' if at < table.words else '>'}{widths[at]}}" for at, text in enumerate(line))
         for line in lines
     )
-    return "\n".join(visible(line.rstrip()) for line in (table.caption, *told, *table.notes))
+    return "\n".join(visible(line.rstrip()) for line in (table.caption, *body, *table.notes))
 
 
 def _inline(text: str) -> str:
@@ -202,11 +203,11 @@ def _inline(text: str) -> str:
     return f"{first} ({second})" if second else first
 
 
-def _line(cells: Sequence[Cell | str]) -> str:
+def _line(cells: Sequence[TableCell | str]) -> str:
     return f"{' & '.join(map(_printed, cells))} \\\\"
 
 
-def _printed(cell: Cell | str) -> str:
+def _printed(cell: TableCell | str) -> str:
     if isinstance(cell, str):
         return _escaped(cell)
     text = _escaped(f"{_inline(cell.text)}{' *' * bool(cell.mark)}")
@@ -230,7 +231,7 @@ class Section:
     key: str
     title: str
     text: tuple[str, ...] = ()
-    parts: tuple[Table | Side, ...] = ()
+    parts: tuple[ReportTable | Side, ...] = ()
     listed: tuple[str, ...] = ()
     code: str = ""
-    folded: tuple[Table, ...] = ()
+    folded: tuple[ReportTable, ...] = ()

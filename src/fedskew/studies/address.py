@@ -67,10 +67,10 @@ def dataset_of(data: Any, path: str | None) -> Dataset:
         DataError: The data set is not at hand or is broken.
     """
     key = data, path, os.environ.get("FEDSKEW_DATA")
-    until, said = _absent.get(key, (0.0, ""))
+    until, message = _absent.get(key, (0.0, ""))
     began = time.monotonic()
     if began < until:
-        raise DataError(said)
+        raise DataError(message)
     try:
         return _loaded(data, path)
     except DataError as error:
@@ -96,7 +96,7 @@ def asked(experiment: Experiment, earlier: bool = False) -> dict[str, Any]:
     cohort = experiment.cohort or (COHORT if method.share is None else f"share {method.share}")
     partition = experiment.seed if experiment.seed_partition is None else experiment.seed_partition
     names = fields.deciding(Settings, "numbers", "measures", resolved=False)
-    settings = {name: _plain(getattr(experiment, name)) for name in names}
+    settings = {name: _json_value(getattr(experiment, name)) for name in names}
     return {
         "partition": _partition(experiment.partition, earlier),
         "clients": clients,
@@ -105,7 +105,7 @@ def asked(experiment: Experiment, earlier: bool = False) -> dict[str, Any]:
         "model": _network(experiment.network, method.projection, earlier),
         "parts": [_of(part, earlier) for part in method.parts],
         **{slot: _of(ingredient, earlier) for slot, ingredient in method.slots.items()},
-        **{n: v for n, v in settings.items() if n == "rounds" or v != _plain(getattr(default, n))},
+        **{n: v for n, v in settings.items() if n == "rounds" or v != _json_value(getattr(default, n))},
         **({"init": digest} if (digest := digest_of(experiment)) else {}),
         "cohort": cohort,
         "seeds": [experiment.seed, partition, experiment.seed_of("model"), experiment.seed_of("clients")],
@@ -156,8 +156,8 @@ def _of(ingredient: Any, earlier: bool) -> dict[str, Any]:
         value = getattr(ingredient, f.name)
         if dataclasses.is_dataclass(value) and hasattr(value, "name"):
             content[f.name] = _of(value, earlier)
-        elif _plain(value) != _default(f):
-            content[f.name] = _plain(value)
+        elif _json_value(value) != _default(f):
+            content[f.name] = _json_value(value)
     return content
 
 
@@ -171,14 +171,14 @@ def _partition(partition: Any, earlier: bool) -> dict[str, Any]:
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
-    made = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-    return _plain(made)
+    value = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    return _json_value(value)
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     """A value as JSON holds it."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {f.name: _json_value(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    return [_plain(v) for v in value] if isinstance(value, list | tuple) else value
+        return {str(k): _json_value(v) for k, v in value.items()}
+    return [_json_value(v) for v in value] if isinstance(value, list | tuple) else value

@@ -145,7 +145,7 @@ def reuse_archived(
     count, later = Counter[Path](), study.spec.tuning or study.spec.longer
     while True:  # trials decide what is compared, and compared runs how long the baseline trains as a control
         missing = study.missing([*study.trials(), *study.plan()])
-        places = [[a for a in (one.address, one.earlier, *one.before) if a] for one in missing]
+        places = [[a for a in (planned.address, planned.earlier, *planned.before) if a] for planned in missing]
         known = _archived(path, {address: others for address, *others in filter(None, places)})
         addresses = (next((a for a in others if a in known), None) for others in places)
         taken = [known[address] for address in sorted({a for a in addresses if a})]

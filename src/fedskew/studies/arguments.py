@@ -186,8 +186,9 @@ def options_of_table(content: Mapping[str, Any], place: str) -> tuple[Pair, ...]
         listed = value if isinstance(value, list) else [value]
         listed = [LoadedDataset(v) if isinstance(v, Dataset) else v for v in listed]
         plain = all(isinstance(v, str | int | float | OBJECTS.get(key, str)) for v in listed)
-        for one in (one for one in listed if not isinstance(one, str | int | float | LoadedDataset) and plain):
-            source_of(one)
+        instances = [v for v in listed if not isinstance(v, str | int | float | LoadedDataset)]
+        for instance in instances if plain else ():
+            source_of(instance)
         rule = (
             "be a word, a number or a list of them; tables of which each is a setting are [[settings]] of a study file"
         )

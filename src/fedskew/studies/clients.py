@@ -87,9 +87,9 @@ def by_client(runs: Runs) -> list[ByClient]:
             groups.setdefault((method, setting, name), []).append(row)
     clients = [_of_runs(*key, rows) for key, rows in groups.items()]
     level: dict[tuple[str, str], list[float]] = {}
-    for one in clients:
-        level.setdefault((one.setting, one.client), []).append(one.accuracy)
-    return sorted(clients, key=lambda one: statistics.fmean(level[one.setting, one.client]))
+    for client in clients:
+        level.setdefault((client.setting, client.client), []).append(client.accuracy)
+    return sorted(clients, key=lambda client: statistics.fmean(level[client.setting, client.client]))
 
 
 def _of_runs(method: str, setting: str, client: str, rows: Sequence[Row]) -> ByClient:
@@ -106,14 +106,14 @@ def _of_runs(method: str, setting: str, client: str, rows: Sequence[Row]) -> ByC
     )  # fmt: skip
 
 
-def in_cells(one: ByClient, label_names: Sequence[str]) -> dict[str, str]:
+def in_cells(client: ByClient, label_names: Sequence[str]) -> dict[str, str]:
     """A client's numbers by the heads of a table's columns, with a dash where there is none."""
     names = label_names if len(label_names) <= SHOWN else ()
-    recalls = {f"recall of {name}": value for name, value in zip(names, one.recalls, strict=False)}
-    beside = {"seeds, sd": one.sd, **recalls, **{head: one.means[name] for name, head in COLUMNS.items()}}
+    recalls = {f"recall of {name}": value for name, value in zip(names, client.recalls, strict=False)}
+    beside = {"seeds, sd": client.sd, **recalls, **{head: client.means[name] for name, head in COLUMNS.items()}}
     cells = {head: "–" if value is None else f"{value:.3f}" for head, value in beside.items()}
-    sampling = f"{one.low:.3f} to {one.high:.3f}"
-    return {"test rows": f"{one.rows:,}", "accuracy": f"{one.accuracy:.3f}", "sampling, 95 %": sampling, **cells}
+    sampling = f"{client.low:.3f} to {client.high:.3f}"
+    return {"test rows": f"{client.rows:,}", "accuracy": f"{client.accuracy:.3f}", "sampling, 95 %": sampling, **cells}
 
 
 def is_natural(rows: Iterable[Row]) -> bool:

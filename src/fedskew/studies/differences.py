@@ -146,7 +146,7 @@ def _difference(
 def _corrected(family: list[Difference]) -> list[Difference]:
     """The same with Holm's correction among them; those without a pair are no comparison."""
     ends = intervals({str(place): d.values for place, d in enumerate(family)})
-    spans = [(one.low, one.high) if (one := ends.get(str(n))) else (None, None) for n in range(len(family))]
+    spans = [(span.low, span.high) if (span := ends.get(str(n))) else (None, None) for n in range(len(family))]
     corrected = holm([d.p for d in family])
     least = holm([None if d.p is None else smallest_p(d.pairs) for d in family])
     return [

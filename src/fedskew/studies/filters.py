@@ -32,7 +32,7 @@ class Condition:
             return recorded is not None and self.value.casefold() in str(recorded).casefold()
         if self.sign in ("=", "!="):
             names = [recorded, *([_name(run, path)] if path in NAMED else [])]
-            return any(_equal(one, self.value) for one in names) == (self.sign == "=")
+            return any(_equal(name, self.value) for name in names) == (self.sign == "=")
         number = isinstance(recorded, int | float) and not isinstance(recorded, bool)
         return number and COMPARED[self.sign](recorded, float(self.value))
 

@@ -25,7 +25,7 @@ def files_of(file: Path) -> list[Path]:
     """The files that are there of the archive that one of them names, the text last; of another name, the file."""
     text = _text(file)
     both = (text.with_name(f"{text.name}.xz"), text) if file.name.endswith((TEXT, PACKED)) else ()
-    return [one for one in both if lexists(one)] or [file]
+    return [path for path in both if lexists(path)] or [file]
 
 
 def archives(place: Path) -> list[Path]:

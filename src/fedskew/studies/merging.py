@@ -89,11 +89,11 @@ def _folder(source: Store, into: Store, folder: Path, done: Merged) -> None:
     if is_running(folder):
         raise RecordError(f"{folder} is in use; merge again when that process has ended")
     whole = ended(folder)
-    mine = source.finished(address) if whole else None  # raises where it is none that can be read
-    there = into.finished(address)
-    if there is not None:
+    source_run = source.finished(address) if whole else None  # raises where it is none that can be read
+    target_run = into.finished(address)
+    if target_run is not None:
         if whole:
-            require_same(mine, there, BOTH)
+            require_same(source_run, target_run, BOTH)
         if ended(target) or not whole:
             done.there.append(address)
             return
@@ -150,11 +150,11 @@ def _lines(runs: Iterable[Run], into: Store, done: Merged) -> None:
         if run.state != "finished":
             if not into.knows(run.address):
                 taken.setdefault(run.address, run)
-        elif (there := into.finished(run.address)) is None:
+        elif (target_run := into.finished(run.address)) is None:
             taken[run.address] = run
         else:
             try:
-                require_same(run, there, BOTH)
+                require_same(run, target_run, BOTH)
                 done.there.append(run.address)
             except RecordError as error:
                 done.refused[run.address] = str(error)

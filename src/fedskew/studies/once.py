@@ -98,12 +98,12 @@ def run(
     if not isinstance(model, nn.Module):
         pairs.append(("model", model))
     with _by_keyword():
-        made = made_of(entry, pairs)
-    chosen = _chosen(made, settings).with_options(of_run)
-    network = model if isinstance(model, nn.Module) else made.model
+        experiment = made_of(entry, pairs)
+    chosen = _chosen(experiment, settings).with_options(of_run)
+    network = model if isinstance(model, nn.Module) else experiment.model
     if isinstance(fed, Federation):
-        return launch(fed, made.method, chosen, model=network, config=config, **beside)
-    return replace(made, model=network, **{name: getattr(chosen, name) for name in OF_RUN}).run(**beside)
+        return launch(fed, experiment.method, chosen, model=network, config=config, **beside)
+    return replace(experiment, model=network, **{name: getattr(chosen, name) for name in OF_RUN}).run(**beside)
 
 
 def _check(fed: Any, options: Sequence[str], config: object) -> None:
@@ -121,13 +121,13 @@ def _check(fed: Any, options: Sequence[str], config: object) -> None:
     require(config is None, "config", "go with a federation", config)
 
 
-def _chosen(made: Experiment, settings: Settings | None) -> Settings:
+def _chosen(experiment: Experiment, settings: Settings | None) -> Settings:
     """The settings of the options, with those of an object that differ from its defaults."""
     if settings is None:
-        return made.settings
+        return experiment.settings
     plain = Settings()
     given = {n: v for n in OF_RUN if (v := getattr(settings, n)) != getattr(plain, n)}
-    return replace(made.settings, **given)
+    return replace(experiment.settings, **given)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 
 from fedskew.config.experiment import Experiment
 from fedskew.engines.runtime import Workers
-from fedskew.studies.work import Job, Outcome, begin, work
+from fedskew.studies.work import RunJob, RunOutcome, begin, work
 
 DEATHS = 3  # of workers that have one run, before it is given up for this time
 BUSY_S = 1.0  # before a run that another process has is looked at again
@@ -29,7 +29,7 @@ def workers_of(devices: Iterable[str]) -> int:
     return min(Workers.cores(), ON_A_GPU * len(gpus)) if gpus else Workers.cores()
 
 
-def schedule(jobs: Sequence[Job], processes: int, on_end: Callable[[Outcome], None]) -> None:
+def schedule(jobs: Sequence[RunJob], processes: int, on_end: Callable[[RunOutcome], None]) -> None:
     """Do runs, several at a time.
 
     Args:
@@ -50,7 +50,7 @@ def schedule(jobs: Sequence[Job], processes: int, on_end: Callable[[Outcome], No
     count = min(processes or workers_of(devices), len(waiting)) or 1
     while waiting:
         with _holding(os.environ, ONE_THREAD), _pool(count) as pool:
-            running: dict[Future[Outcome], Job] = {}
+            running: dict[Future[RunOutcome], RunJob] = {}
             try:
                 _feed(pool, waiting, running, count, on_end)
             except BrokenProcessPool:
@@ -60,13 +60,14 @@ def schedule(jobs: Sequence[Job], processes: int, on_end: Callable[[Outcome], No
                     if deaths[job.address] < DEATHS * count:  # all that ran beside the dead one are counted, too
                         waiting.appendleft(job)
                     else:
-                        on_end(Outcome(job.address, "broken", f"its worker process died {deaths[job.address]} times"))
+                        why = f"its worker process died {deaths[job.address]} times"
+                        on_end(RunOutcome(job.address, "broken", why))
             except BaseException:
                 _end(pool)
                 raise
 
 
-def work_here(waiting: deque[Job], on_end: Callable[[Outcome], None]) -> None:
+def work_here(waiting: deque[RunJob], on_end: Callable[[RunOutcome], None]) -> None:
     """Do runs in this process. Raises KeyboardInterrupt once the interrupted one has saved its rounds."""
     while waiting:
         job = waiting.popleft()
@@ -81,8 +82,8 @@ def work_here(waiting: deque[Job], on_end: Callable[[Outcome], None]) -> None:
 
 
 def _feed(
-    pool: ProcessPoolExecutor, waiting: deque[Job], running: dict[Future[Outcome], Job], count: int,
-    on_end: Callable[[Outcome], None],
+    pool: ProcessPoolExecutor, waiting: deque[RunJob], running: dict[Future[RunOutcome], RunJob], count: int,
+    on_end: Callable[[RunOutcome], None],
 ) -> None:  # fmt: skip
     """Keep workers busy until nothing waits. Raises BrokenProcessPool before the runs of a dead one are forgotten.
 
@@ -93,8 +94,8 @@ def _feed(
         count: Most runs at a time.
         on_end: As for `schedule`.
     """
-    later: list[tuple[float, Job]] = []  # runs of other processes, and when to look again
-    ended: SimpleQueue[Future[Outcome]] = SimpleQueue()  # which waits in C: an interrupt leaves no lock taken
+    later: list[tuple[float, RunJob]] = []  # runs of other processes, and when to look again
+    ended: SimpleQueue[Future[RunOutcome]] = SimpleQueue()  # which waits in C: an interrupt leaves no lock taken
     while waiting or running or later:
         now = time.monotonic()
         waiting.extend(job for when, job in later if when <= now)
@@ -114,7 +115,7 @@ def _feed(
             on_end(outcome)
 
 
-def _submit(pool: ProcessPoolExecutor, job: Job) -> Future[Outcome]:
+def _submit(pool: ProcessPoolExecutor, job: RunJob) -> Future[RunOutcome]:
     """Hand a run to a process that does not import the program which wants it.
 
     It needs nothing of the program, which may have no file that can be imported, or train wherever it is.

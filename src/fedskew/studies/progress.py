@@ -14,10 +14,10 @@ from fedskew.errors import visible
 
 if TYPE_CHECKING:
     from fedskew.studies.study import Planned, Study
-    from fedskew.studies.work import Outcome
+    from fedskew.studies.work import RunOutcome
 
 
-class Progress:
+class StudyProgress:
     """The runs that are done, the metric of the last one, and the time left.
 
     Args:
@@ -36,7 +36,7 @@ class Progress:
         self.bar = Bar(*columns, console=view, transient=True, disable=not self.live)
         self.task = self.bar.add_task("runs", total=total or None)
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> StudyProgress:
         if self.live:
             self.bar.start()
         return self
@@ -45,7 +45,7 @@ class Progress:
         if self.live:
             self.bar.stop()
 
-    def ended(self, outcome: Outcome, planned: Planned) -> None:
+    def ended(self, outcome: RunOutcome, planned: Planned) -> None:
         """A run ended."""
         self.done += 1
         if self.total:  # a control of more rounds is planned once the others are done

@@ -235,8 +235,8 @@ class Rehearsal:
             raise DataError(f"{name}: {error}") from error
 
     def _data(self, options: Sequence[Pair]) -> Any:
-        made = made_of(entry_of(self.method), (*self.common, *options))
-        return dataset_of(made.data, made.path)
+        experiment = made_of(entry_of(self.method), (*self.common, *options))
+        return dataset_of(experiment.data, experiment.path)
 
     @cached_property
     def sites(self) -> list[int]:
@@ -250,18 +250,18 @@ class Rehearsal:
 
     # Costs
 
-    def _two_rounds(self, one: StandIn) -> tuple[Result, float]:
+    def _two_rounds(self, standin: StandIn) -> tuple[Result, float]:
         """What two rounds of all sites give on a stand-in, and the seconds that all rounds take on one core, about."""
-        began, made = time.perf_counter(), made_of(entry_of(self.method), (*self.common, *_divided(one)))
-        done = replace(made, rounds=2, cohort=len(self.consortium.sites), served="none", threads=1).run()
-        rest = max(made.rounds - 2, 0) * done.rounds[-1]["train_s"]
+        began, experiment = time.perf_counter(), made_of(entry_of(self.method), (*self.common, *_divided(standin)))
+        done = replace(experiment, rounds=2, cohort=len(self.consortium.sites), served="none", threads=1).run()
+        rest = max(experiment.rounds - 2, 0) * done.rounds[-1]["train_s"]
         return done, time.perf_counter() - began + rest
 
     def seconds(self, studies: Iterable[Study]) -> float:
         """Seconds of one core that the missing runs take, about: each as long as the method's run with all cases."""
-        waiting = Counter(one.cell.setting.split(",")[0] for study in studies for one in study.missing())
-        each = ((waiting[one.name], self._first if one is self.standins[0] else self._two_rounds(one))
-                for one in self.standins if waiting[one.name])  # fmt: skip
+        waiting = Counter(planned.cell.setting.split(",")[0] for study in studies for planned in study.missing())
+        each = ((waiting[standin.name], self._first if standin is self.standins[0] else self._two_rounds(standin))
+                for standin in self.standins if waiting[standin.name])  # fmt: skip
         return sum(runs * seconds for runs, (_, seconds) in each)
 
     @cached_property
@@ -272,10 +272,10 @@ class Rehearsal:
     @cached_property
     def costs(self) -> list[Row]:
         """Of each site and round: seconds, and bytes up and down, of a second round of a stand-in."""
-        of, facts, size = self.consortium, self.consortium.facts, len(self.consortium.sites)
+        consortium, facts, size = self.consortium, self.consortium.facts, len(self.consortium.sites)
         done, _ = self._first
         row = done.rounds[-1]
-        kept = torch.from_numpy(np.maximum(np.rint((1 - TEST) * of.counts.sum(1)), 1)).long()
+        kept = torch.from_numpy(np.maximum(np.rint((1 - TEST) * consortium.counts.sum(1)), 1)).long()
         paces = paces_of(made_of(entry_of(self.method), self.common).method.pace.of(kept, 1, 1))
         steps = [length_of(rows, pace) for rows, pace in zip(kept.tolist(), paces, strict=True)]
         here = row["train_s"] / row["steps"]
@@ -307,13 +307,13 @@ class Rehearsal:
         failing = replace(entry, options=(*entry.options, *_failing(self.rates)), label=entry.name)
         alone = Entry("localonly", (("cohort", str(size)),), LOCAL)
         base, without = dict[str, tuple[Pair, ...]](), dict[str, tuple[Pair, ...]]()
-        for one in self.standins:
-            base[one.name] = _divided(one)
+        for standin in self.standins:
+            base[standin.name] = _divided(standin)
             for k, share in ((k, share) for k in self.sites for share in SHARES):
-                base[one.name + self._fewer(k, share)] = _divided(one, k, share)
+                base[standin.name + self._fewer(k, share)] = _divided(standin, k, share)
             for k in self._leaving:
                 gone = _failing([1.0 if j == k else rate for j, rate in enumerate(self.rates)])
-                without[one.name + self._without(k)] = (*_divided(one), *gone)
+                without[standin.name + self._without(k)] = (*_divided(standin), *gone)
         plain = made_of(entry, self.common).method.selector.name == "random"
         rule = "choose clients at random where sites fail or leave"
         require(plain or not (any(self.rates) or without), "METHOD", rule, self.method, "see --vary none")
@@ -322,11 +322,11 @@ class Rehearsal:
     def _spec(self, methods: tuple[Entry, ...], settings: Mapping[str, tuple[Pair, ...]]) -> Spec:
         """A study whose runs can be. Raises ConfigError."""
         common = (*self.common, ("eval-every", str(MOST)))  # the last model counts
-        made = Spec(methods, common, tuple(settings.values()), tuple(settings), self.seeds, "final_accuracy")
-        for cell in made.cells():
+        spec = Spec(methods, common, tuple(settings.values()), tuple(settings), self.seeds, "final_accuracy")
+        for cell in spec.cells():
             if cell.refused:
                 raise ConfigError(f"{cell.label} cannot be rehearsed: {cell.refused}")
-        return made
+        return spec
 
     @cached_property
     def _leaving(self) -> list[int]:
@@ -364,13 +364,13 @@ class Rehearsal:
                     raise ConfigError(f"the run {cell.name} is {state}")
                 clients = {row["client"]: row for row in last_clients(read_clients(run.folder))}
                 runs[cell.label, cell.setting, cell.seed] = clients, [row["clients"] for row in run.rows]
-        return self._told(runs)
+        return self._expectations(runs)
 
     # What the runs say
 
-    def _told(self, runs: Runs) -> Row:
-        of, method = self.consortium, entry_of(self.method).name
-        everybody, tests = [*range(len(of.sites))], TEST * of.counts
+    def _expectations(self, runs: Runs) -> Row:
+        consortium, method = self.consortium, entry_of(self.method).name
+        everybody, tests = [*range(len(consortium.sites))], TEST * consortium.counts
         ours, local = (method, ""), (LOCAL, "")
 
         def predicted(run: Side, other: Side | None, sites: Sequence[int], rows: float, c: int | None = None) -> Any:
@@ -381,33 +381,33 @@ class Rehearsal:
         def values(run: Side, other: Side | None, sites: Sequence[int], c: int | None = None) -> Values:
             """A share at sites, or its difference of two runs, of each stand-in and seed that has test rows."""
             sides, per_site = (run, other or run), []
-            for name in (one.name for one in self.standins):
+            for name in (standin.name for standin in self.standins):
                 pairs = [[_share(runs[who, name + what, n][0], sites, c) for who, what in sides] for n in self.seeds]
                 per_site.append([a - b if other else a for a, b in pairs if a is not None and b is not None])
             return per_site
 
-        def told(sites: Sequence[int]) -> Row:
+        def at_sites(sites: Sequence[int]) -> Row:
             """What sites together can expect of the method, of local training, and of the one over the other."""
             rows = tests[sites].sum()
             return {
                 "accuracy": predicted(ours, None, sites, rows),
                 "local": predicted(local, None, sites, rows),
-                "rare_recall": predicted(ours, None, sites, tests[sites, of.rare].sum(), of.rare),
+                "rare_recall": predicted(ours, None, sites, tests[sites, consortium.rare].sum(), consortium.rare),
                 "gain": predicted(ours, local, sites, rows),
             }
 
         took = [runs[method, self.standins[0].name, seed][1] for seed in self.seeds]
         rows = []
-        for k, site in enumerate(of.sites):
+        for k, site in enumerate(consortium.sites):
             rounds = statistics.fmean(sum(k in who for who in each) for each in took)
             row: Row = {
-                "site": site, "cases": int(of.counts[k].sum()), "failure": self.rates[k], "rounds": rounds,
-                **self.costs[k], **told([k]),
+                "site": site, "cases": int(consortium.counts[k].sum()), "failure": self.rates[k], "rounds": rounds,
+                **self.costs[k], **at_sites([k]),
             }  # fmt: skip
             if k in self._leaving:
                 gone, left = (method, self._without(k)), [j for j in everybody if j != k]
                 row["lost"] = predicted(ours, gone, left, tests[left].sum())
-                row["rare_lost"] = predicted(ours, gone, left, tests[left, of.rare].sum(), of.rare)
+                row["rare_lost"] = predicted(ours, gone, left, tests[left, consortium.rare].sum(), consortium.rare)
             if k in self.sites:
                 curve = {}
                 for share in (*SHARES, 1.0):
@@ -416,13 +416,14 @@ class Rehearsal:
                 row["curve"] = [{"cases": cases, "gain": gain} for cases, gain in curve.items()]
                 row["needs"] = next((n for n, gain in curve.items() if gain and (gain.low or 0) > 0), None)
             rows.append(row)
+        smaller = any(standin.factor < 1 for standin in self.standins)
         return {
-            "method": method, "seeds": list(self.seeds), "rounds": len(took[0]), "rare": of.classes[of.rare],
-            "standins": [{"name": one.name, "factor": one.factor} for one in self.standins],
-            **told(everybody),
+            "method": method, "seeds": list(self.seeds), "rounds": len(took[0]),
+            "rare": consortium.classes[consortium.rare],
+            "standins": [{"name": standin.name, "factor": standin.factor} for standin in self.standins],
+            **at_sites(everybody),
             "wall_s": [sum(map(self._seconds, each)) for each in took], "sites": rows,
-            "unknown": [ONE] * (len(self.standins) == 1) + [SMALLER] * any(one.factor < 1 for one in self.standins)
-            + [*UNKNOWN],
+            "unknown": [ONE] * (len(self.standins) == 1) + [SMALLER] * smaller + [*UNKNOWN],
         }  # fmt: skip
 
     def _seconds(self, who: Sequence[int]) -> float:
@@ -433,13 +434,13 @@ class Rehearsal:
         return float(max(self.costs[k]["round_s"] for k in who))
 
 
-def _divided(one: StandIn, k: int = 0, share: float = 1.0) -> tuple[Pair, ...]:
+def _divided(standin: StandIn, k: int = 0, share: float = 1.0) -> tuple[Pair, ...]:
     """The options that give each site its rows of a stand-in, site k only a share of them, `LEAST` at least."""
-    counts = one.counts.copy()
+    counts = standin.counts.copy()
     counts[k] = np.rint(share * counts[k])
     if (lacking := LEAST - int(counts[k].sum())) > 0:
-        counts[k, one.counts[k].argmax()] += lacking
-    return (*one.options, ("partition", Counts(matrix=tuple(map(tuple, counts.tolist())))))
+        counts[k, standin.counts[k].argmax()] += lacking
+    return (*standin.options, ("partition", Counts(matrix=tuple(map(tuple, counts.tolist())))))
 
 
 def _failing(rates: Sequence[float]) -> tuple[Pair, ...]:

@@ -16,7 +16,7 @@ from fedskew.settings import Settings
 from fedskew.studies.pool import schedule
 from fedskew.studies.same import compared
 from fedskew.studies.store import Store
-from fedskew.studies.work import Job, Outcome
+from fedskew.studies.work import RunJob, RunOutcome
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def repeat(
             repeated[address] = Repeated(by[address], verdict, words)
             on_run(repeated[address])
 
-        def ended(outcome: Outcome) -> None:
+        def ended(outcome: RunOutcome) -> None:
             again = store.entry(outcome.address) if outcome.state == "finished" else None
             if again is None:
                 noted(outcome.address, "failed", f"{outcome.state}: {outcome.reason}")
@@ -68,7 +68,7 @@ def repeat(
         for run in runs:
             try:
                 experiment = _experiment(run.config)
-                jobs.append(Job(run.address, experiment.to_json(experiment.fingerprint), room))
+                jobs.append(RunJob(run.address, experiment.to_json(experiment.fingerprint), room))
             except (FedskewError, KeyError, OSError, TypeError, ValueError) as error:
                 noted(run.address, "failed", f"its configuration cannot be read: {' '.join(str(error).split())}")
         schedule(jobs, processes, ended)

@@ -12,18 +12,18 @@ NEAR = 1e-6  # relative to the larger of 1 and the value: what another processor
 UNLIKE = {f"total_{name}" for name in TIMES}
 
 
-def require_same(mine: Run | None, there: Run, where: str) -> None:
+def require_same(first: Run | None, second: Run, where: str) -> None:
     """Raise RecordError where two runs of one address differ in a number.
 
     Args:
-        mine: A run.
-        there: Another, of the same address.
+        first: A run.
+        second: Another, of the same address.
         where: What they stand in, as the message says it.
     """
-    here, other = mine.summary if mine else {}, there.summary
-    comparison = compared({name: value for name, value in here.items() if name in other}, other)
+    summary, other = first.summary if first else {}, second.summary
+    comparison = compared({name: value for name, value in summary.items() if name in other}, other)
     if comparison.verdict == "differs":
-        raise RecordError(f"run {there.address} must be the same in {where}; {comparison.words}")
+        raise RecordError(f"run {second.address} must be the same in {where}; {comparison.words}")
 
 
 class Comparison(NamedTuple):
@@ -38,14 +38,14 @@ class Comparison(NamedTuple):
     words: str = ""
 
 
-def compared(one: Mapping[str, Any], two: Mapping[str, Any]) -> Comparison:
+def compared(summary: Mapping[str, Any], other: Mapping[str, Any]) -> Comparison:
     """Compare two summaries.
 
     What only the second one has is not looked at: a later fedskew writes more.
 
     Args:
-        one: Content of a summary.json.
-        two: Another.
+        summary: Content of a summary.json.
+        other: Another.
 
     Returns:
         The verdict, and what differs most.
@@ -58,14 +58,14 @@ def compared(one: Mapping[str, Any], two: Mapping[str, Any]) -> Comparison:
         >>> compared({"final_loss": 0.5}, {"final_loss": 0.6}).words
         'final_loss is 0.5 and 0.6'
     """
-    here, there = dict(_leaves(one)), dict(_leaves(two))
+    entries, other_entries = dict(_leaves(summary)), dict(_leaves(other))
     worst, comparison = 0.0, Comparison("bits")
-    for entry, first in here.items():
-        second = there.get(entry, "missing")
+    for entry, first in entries.items():
+        second = other_entries.get(entry, "missing")
         apart = _apart(first, second)
         if apart > worst:
-            told = f"{entry} is {first!r} and {second!r}"
-            worst, comparison = apart, Comparison("near" if apart <= NEAR else "differs", told)
+            words = f"{entry} is {first!r} and {second!r}"
+            worst, comparison = apart, Comparison("near" if apart <= NEAR else "differs", words)
     return comparison
 
 

@@ -147,8 +147,8 @@ def tuning_of(space: Any, trials: Any = 8, beyond: Any = 0) -> Tuning:
         if not (key and low < high and math.isfinite(high - low) and (scale != "log" or low > 0)):
             raise ConfigError(f"tune must {rule}, with LOW < HIGH, both positive for log; got {f'{key}={text}'!r}")
         ranges.append(Range(key.removeprefix("--"), low, high, scale))
-    one = not beyond or (len(ranges) == 1 and ranges[0].scale == "log")
-    require(one, "tune_beyond", "be used with one log range, such as lr=log:0.01..0.3", beyond)
+    log_range = not beyond or (len(ranges) == 1 and ranges[0].scale == "log")
+    require(log_range, "tune_beyond", "be used with one log range, such as lr=log:0.01..0.3", beyond)
     return Tuning(tuple(ranges), trials, beyond=beyond)
 
 
@@ -201,12 +201,12 @@ class Spec:
         """Check what can be checked without data."""
         names = [m.name for m in self.methods]
         require(bool(names), "methods", "name at least one method", list(names))
-        twice = next((n for n in names if names.count(n) > 1), "")
-        require(not twice, "methods", "be different; use labels for two of one name", twice)
+        repeated = next((n for n in names if names.count(n) > 1), "")
+        require(not repeated, "methods", "be different; use labels for two of one name", repeated)
         check_names("baseline", filter(None, [self.baseline]), names)
         if not self.metric:
-            own = any(served == "own" for served in self.serves.values())
-            object.__setattr__(self, "metric", f"mean10_{'served_' * own}accuracy")
+            serves_own = any(served == "own" for served in self.serves.values())
+            object.__setattr__(self, "metric", f"mean10_{'served_' * serves_own}accuracy")
         held = any(full(option) == "local-test" for each in (self.options, *self.settings) for option, _ in each)
         if self.tuning and self.own_models and held:
             raise ConfigError("tune must stand without local_test where clients' own models are compared: it chooses "
@@ -221,7 +221,7 @@ class Spec:
     @property
     def _pairs(self) -> Iterator[Pair]:
         """The options of all runs, settings and methods."""
-        for each in (self.options, *self.settings, *(one.options for one in self.methods)):
+        for each in (self.options, *self.settings, *(entry.options for entry in self.methods)):
             yield from each
 
     @cached_property
@@ -271,8 +271,8 @@ class Spec:
             require(len(every) <= MOST_SETTINGS, "settings", f"be at most {MOST_SETTINGS}", "more", "name fewer values")
             called += [", ".join(filter(None, (name, _differing(pairs, inside)))) if name else "" for pairs in inside]
         names = [name or _differing(pairs, every) or "all" for name, pairs in zip(called, every, strict=True)]
-        twice = next((n for n in names if names.count(n) > 1), "")
-        require(not twice, "settings", "have different names", twice)
+        repeated = next((n for n in names if names.count(n) > 1), "")
+        require(not repeated, "settings", "have different names", repeated)
         return list(zip(names, every, strict=True))
 
     def cells(self) -> Iterator[Cell]:
@@ -285,32 +285,34 @@ class Spec:
                 an option of its own that it does not have: a mistake of the study.
         """
         for at, (setting, options) in enumerate(self.axes):
-            made, refused = self._made(options, strict=at == 0)
-            wanted = max((one.rows_at_server for one in made.values()), default=None)
+            experiments, refused = self._made(options, strict=at == 0)
+            wanted = max((experiment.rows_at_server for experiment in experiments.values()), default=None)
             served = self.own_models
             for entry in self.methods:
-                first = made.get(entry.name)
+                first = experiments.get(entry.name)
                 fixed = any(full(option) == "seed" for option, _ in entry.options)
                 for seed in self.seeds:
                     if first is None:
                         yield Cell(entry.name, setting, seed, None, refused[entry.name])
                         continue
-                    one = alike(first if fixed else replace(first, seed=seed), wanted)
+                    experiment = alike(first if fixed else replace(first, seed=seed), wanted)
                     asked = any(full(option) == "served" for option, _ in (*options, *entry.options))
-                    yield Cell(entry.name, setting, seed, one if asked or not served else replace(one, served="tail"))
+                    if served and not asked:
+                        experiment = replace(experiment, served="tail")
+                    yield Cell(entry.name, setting, seed, experiment)
 
     def _made(self, options: Sequence[Pair], strict: bool) -> tuple[dict[str, Experiment], dict[str, str]]:
         """The experiment of each method with the first seed, and why there is none of others."""
-        made, refused = dict[str, Experiment](), dict[str, str]()
+        experiments, refused = dict[str, Experiment](), dict[str, str]()
         for number, entry in enumerate(self.methods):
             try:
-                made[entry.name] = made_of(entry, (*options, ("seed", self.seeds[0])))
+                experiments[entry.name] = made_of(entry, (*options, ("seed", self.seeds[0])))
             except FedskewError as error:
                 mistyped = isinstance(error, UnknownOption) and error.option in dict(entry.options)
                 if as_word(entry.method) not in METHODS or (strict and (number == 0 or mistyped)):
                     raise  # a mistake of the study, not of a setting
                 refused[entry.name] = str(error)
-        return made, refused
+        return experiments, refused
 
     @cached_property
     def tunable(self) -> dict[tuple[str, str], list[str]]:
@@ -345,7 +347,8 @@ class Spec:
 
     def auxiliary(self, options: Sequence[Pair]) -> int | None:
         """Rows of a class at the server: as many for all methods as any of them wants, so that all divide one set."""
-        return max((one.rows_at_server for one in self._made(options, strict=False)[0].values()), default=None)
+        experiments, _ = self._made(options, strict=False)
+        return max((experiment.rows_at_server for experiment in experiments.values()), default=None)
 
 
 def _differing(pairs: Sequence[Pair], every: Sequence[tuple[Pair, ...]]) -> str:
@@ -372,9 +375,9 @@ def made_of(entry: Entry, options: Sequence[Pair], tuned: Sequence[Pair] = ()) -
     return experiment_of([entry.method], flags_of([*fixed, *rest, *tuned]))
 
 
-def alike(made: Experiment, auxiliary: int | None) -> Experiment:
+def alike(experiment: Experiment, auxiliary: int | None) -> Experiment:
     """On one thread, with the study's rows at the server where the method's own options name none."""
-    return replace(made, threads=1, auxiliary=auxiliary if made.auxiliary is None else made.auxiliary)
+    return replace(experiment, threads=1, auxiliary=auxiliary if experiment.auxiliary is None else experiment.auxiliary)
 
 
 def without(options: Sequence[Pair], others: Sequence[Pair]) -> list[Pair]:

@@ -32,7 +32,7 @@ from fedskew.studies.address import ADDRESS
 from fedskew.studies.lines import archives, compressed, files_of, lines_of
 
 LAYOUT = 1
-KEPT = (  # entries of a round that an archive holds
+ARCHIVED_FIELDS = (  # entries of a round that an archive holds
     "round", *PERSONAL, "train_loss", *named(where="archive"), *TOTALS, "val_accuracy", "rounds",
     *(f"{AVERAGED}{FITTED}{name}" for name in EVALUATED),
 )  # fmt: skip
@@ -306,7 +306,7 @@ def archive_line(run: Run, points: int = POINTS) -> str:
         return json.dumps({"address": run.address, "state": "failed", "reason": run.reason}, separators=(",", ":"))
     is_curve = run.config.get("average_models") == "every"  # by which work is matched: every round is needed
     of_rounds = run.rows if is_curve else thinned(run.rows, points)
-    rows = [{name: _brief(row[name]) for name in KEPT if name in row} for row in of_rounds]
+    rows = [{name: _brief(row[name]) for name in ARCHIVED_FIELDS if name in row} for row in of_rounds]
     kept = {"address": run.address, "config": run.config, "summary": run.summary, "env": run.env, "rows": rows}
     return json.dumps(kept, separators=(",", ":"))
 

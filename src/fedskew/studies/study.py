@@ -26,7 +26,7 @@ from fedskew.studies.pool import schedule
 from fedskew.studies.scores import Scores
 from fedskew.studies.spec import TRIAL_SEED, Cell, Spec, alike, made_of, spec_from, tuning_of, without
 from fedskew.studies.store import Store
-from fedskew.studies.work import Job, Outcome, Work, work_of
+from fedskew.studies.work import RunJob, RunOutcome, Work, work_of
 from fedskew.track import Named
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ class Planned:
     @property
     def job(self) -> Any:
         """The experiment as a file holds it; with objects that no file names, itself."""
-        made = self.cell.experiment
-        return {} if made is None else made.to_json() if is_named(made) else made
+        experiment = self.cell.experiment
+        return {} if experiment is None else experiment.to_json() if is_named(experiment) else experiment
 
     def place(self, store: Store) -> str:
         """The address under which a store has the run, or will have it: the earlier one where it knows no other."""
@@ -128,9 +128,9 @@ class Study:
                     chosen = tuple(pair for pair in point if pair[0] in names)
                     cell = Cell(entry.name, setting, seed, None, trial=number)
                     try:
-                        made = _unfitted(alike(made_of(entry, given, chosen), wanted))
-                        made = replace(made, served="tail") if self.spec.own_models else made
-                        cell = replace(cell, experiment=made)
+                        experiment = _unfitted(alike(made_of(entry, given, chosen), wanted))
+                        experiment = replace(experiment, served="tail") if self.spec.own_models else experiment
+                        cell = replace(cell, experiment=experiment)
                     except FedskewError as error:
                         cell = replace(cell, refused=str(error))
                     trials.append(_located(cell, chosen))
@@ -169,10 +169,10 @@ class Study:
         """
         if self._plan is None:
             ready = self.choose()
-            made = [self._tuned(cell) if ready else Planned(cell, "") for cell in self.spec.cells()]
+            planned = [self._tuned(cell) if ready else Planned(cell, "") for cell in self.spec.cells()]
             if not ready:
-                return made
-            self._plan = made
+                return planned
+            self._plan = planned
         if self.spec.longer and not self._more and not self.missing(self._plan):
             self._more = list(self._longer())
         return [*self._plan, *self._more]
@@ -183,16 +183,16 @@ class Study:
         Its mean model is measured in every evaluation, of which there are 200 at most, and fitted unless nothing is.
         """
         works = self.works()
-        for one in self._plan or ():
-            cell = one.cell
+        for planned in self._plan or ():
+            cell = planned.cell
             if cell.label != self.spec.reference or cell.experiment is None:
                 continue
             ratios = [work.most for (_, at), work in works.items() if at == cell.setting and math.isfinite(work.most)]
             rounds = math.ceil(cell.experiment.rounds * max([2.0, *(round(ratio, 6) for ratio in ratios)]))
             every = cell.experiment.eval_every * math.ceil(rounds / (200 * cell.experiment.eval_every))
             fit: Literal["none", "every"] = "none" if cell.experiment.fit_logits == "none" else "every"
-            made = replace(cell.experiment, rounds=rounds, average_models="every", fit_logits=fit, eval_every=every)
-            yield _located(replace(cell, label=f"{cell.label}, {rounds} rounds", experiment=made))
+            longer = replace(cell.experiment, rounds=rounds, average_models="every", fit_logits=fit, eval_every=every)
+            yield _located(replace(cell, label=f"{cell.label}, {rounds} rounds", experiment=longer))
 
     def untuned(self) -> list[str]:
         """A sentence for each method that has none of the tuned options, once the trials are done."""
@@ -210,28 +210,28 @@ class Study:
             return Planned(replace(cell, experiment=None, refused=f"no tuning trial finished{why}"), "")
         entry = next(m for m in self.spec.methods if m.name == cell.label)
         options = dict(self.spec.axes)[cell.setting]
-        made = made_of(entry, (*options, ("seed", str(cell.seed))), chosen)
-        made = replace(alike(made, cell.experiment.auxiliary), served=cell.experiment.served)
-        return _located(replace(cell, experiment=made))
+        experiment = made_of(entry, (*options, ("seed", str(cell.seed))), chosen)
+        experiment = replace(alike(experiment, cell.experiment.auxiliary), served=cell.experiment.served)
+        return _located(replace(cell, experiment=experiment))
 
-    def is_done(self, one: Planned) -> bool:
+    def is_done(self, planned: Planned) -> bool:
         """Whether nothing is left to do for a run that can be."""
-        made = one.cell.experiment
-        return bool(one.address and made and self.store.done(one.place(self.store), made.rounds, made.patience))
+        run = planned.cell.experiment
+        return bool(planned.address and run and self.store.done(planned.place(self.store), run.rounds, run.patience))
 
     def missing(self, planned: Sequence[Planned] | None = None) -> list[Planned]:
         """The runs that are neither done nor refused, each once."""
         missing: dict[Any, Planned] = {}
-        for one in self.plan() if planned is None else planned:
-            if one.cell.experiment and not self.is_done(one):
-                missing.setdefault(one.address or (one.cell.label, one.cell.setting, one.cell.seed), one)
+        for run in self.plan() if planned is None else planned:
+            if run.cell.experiment and not self.is_done(run):
+                missing.setdefault(run.address or (run.cell.label, run.cell.setting, run.cell.seed), run)
         return list(missing.values())
 
     # Doing
 
     def run(
         self, processes: int = 0, shard: tuple[int, int] = (1, 1), *,
-        on_end: Callable[[Outcome, Planned], None] | None = None, track: Named | None = None,
+        on_end: Callable[[RunOutcome, Planned], None] | None = None, track: Named | None = None,
     ) -> None:  # fmt: skip
         """Do what is missing: the trials first, then, once all are done, what is compared.
 
@@ -247,19 +247,19 @@ class Study:
             KeyboardInterrupt: as it came; runs keep their whole rounds.
         """
         if on_end is None:
-            from fedskew.studies.progress import Progress
+            from fedskew.studies.progress import StudyProgress
 
-            with Progress(self) as line:
+            with StudyProgress(self) as line:
                 return self.run(processes, shard, on_end=line.ended, track=track)
         while True:  # trials at an edge ask for more trials
             compared = self.plan()  # which asks for the trials
             last = self._plan is not None
             planned = compared if last else self._trials
             mine = self.missing(planned)[shard[0] - 1 :: shard[1]]
-            by = {one.place(self.store): one for one in mine}
+            by = {run.place(self.store): run for run in mine}
             shown = self.spec.metric if last else self.spec.trial[1]
             store = str(self.store.folder)
-            jobs = [Job(address, one.job, store, one.cell.name, track, shown) for address, one in by.items()]
+            jobs = [RunJob(address, run.job, store, run.cell.name, track, shown) for address, run in by.items()]
             if jobs:
                 end = lambda outcome, by=by: _ended(outcome, by[outcome.address], on_end)
                 schedule(jobs, processes, end)
@@ -268,28 +268,28 @@ class Study:
 
     def retry(self) -> None:
         """Forget that runs were refused or failed, so that they are missing again."""
-        for one in [*self.trials(), *self.plan()]:
-            if one.address:
-                self.store.forgive(one.place(self.store))
+        for planned in [*self.trials(), *self.plan()]:
+            if planned.address:
+                self.store.forgive(planned.place(self.store))
         self._plan, self._more = None, []
 
     # Reading
 
     def entries(self) -> Iterator[tuple[Planned, Run | None]]:
         """Every run that is compared, with what is known of it; None where it is missing."""
-        for one in self.plan():
-            if one.cell.experiment is None:
-                yield one, Run(Path(), state="refused", reason=one.cell.refused)
+        for planned in self.plan():
+            if planned.cell.experiment is None:
+                yield planned, Run(Path(), state="refused", reason=planned.cell.refused)
             else:
-                yield one, one.entry(self.store)
+                yield planned, planned.entry(self.store)
 
     def table(self) -> list[Row]:
         """One row a run: label of the method, setting, seed, address, state, and every number of its summary."""
         rows = []
-        for one, entry in self.entries():
-            row: Row = {"label": one.cell.label, "setting": one.cell.setting, "seed": one.cell.seed}
-            row |= {"address": (entry and entry.address) or one.address, "state": entry.state if entry else "missing"}
-            row["reason"] = entry.reason if entry else ""
+        for planned, entry in self.entries():
+            row: Row = {"label": planned.cell.label, "setting": planned.cell.setting, "seed": planned.cell.seed}
+            row["address"] = (entry and entry.address) or planned.address
+            row |= {"state": entry.state if entry else "missing", "reason": entry.reason if entry else ""}
             numbers = entry.summary if entry else {}
             rows.append({**row, **_numbers(numbers)})
         return rows
@@ -318,17 +318,17 @@ class Study:
             if entry and entry.state == "finished" and (work := work_of(entry.summary)):
                 held.setdefault((planned.cell.label, planned.cell.setting), {})[planned.cell.seed] = work
         works = {}
-        for (label, setting), own in held.items():
+        for (label, setting), by_seed in held.items():
             base = held.get((self.spec.reference, setting), {})
-            if pairs := [(own[seed], base[seed]) for seed in own if seed in base]:
+            if pairs := [(by_seed[seed], base[seed]) for seed in by_seed if seed in base]:
                 works[label, setting] = Work.ratio(pairs)
         return works
 
     def rounds(self) -> list[Row]:
         """One row a recorded round: method, setting and seed beside its numbers."""
         return [
-            {"label": one.cell.label, "setting": one.cell.setting, "seed": one.cell.seed, **_numbers(row)}
-            for one, entry in self.entries() if entry for row in entry.rows
+            {"label": planned.cell.label, "setting": planned.cell.setting, "seed": planned.cell.seed, **_numbers(row)}
+            for planned, entry in self.entries() if entry for row in entry.rows
         ]  # fmt: skip
 
     def frame(self, by: str = "run") -> Any:
@@ -397,7 +397,7 @@ def number_of(text: str) -> float:
     return int(text) if text.lstrip("-").isdecimal() else float(text)
 
 
-def _ended(outcome: Outcome, planned: Planned, on_end: Callable[[Outcome, Planned], None] | None) -> None:
+def _ended(outcome: RunOutcome, planned: Planned, on_end: Callable[[RunOutcome, Planned], None] | None) -> None:
     """Tell of a run that ended. Raises UnwritableError where the store takes no more: no other run could be kept."""
     if outcome.state == "unsaved":
         raise UnwritableError(f"{planned.cell.name} cannot be stored: {outcome.reason}; the same command continues")
@@ -411,28 +411,29 @@ def _located(cell: Cell, options: Options = ()) -> Planned:
     """A run with its address; refused where its data cannot be had or its network cannot be built."""
     if cell.experiment is None:
         return Planned(cell, "", options)
-    made = cell.experiment
+    experiment = cell.experiment
     try:
-        data, kinds = dataset_of(made.data, made.path), (False, True) if has_own(made) else (False,)
-        (where, *earlier), plain = ([address(one, data, kind) for kind in kinds] for one in (made, _unfitted(made)))
+        data, kinds = dataset_of(experiment.data, experiment.path), (False, True) if has_own(experiment) else (False,)
+        runs = experiment, _unfitted(experiment)
+        (where, *earlier), plain = ([address(run, data, kind) for kind in kinds] for run in runs)
     except FedskewError as error:
         return Planned(replace(cell, experiment=None, refused=str(error)), "", options)
     return Planned(cell, where, options, tuple(plain) if plain[0] != where else (), *earlier)
 
 
-def _unfitted(made: Experiment) -> Experiment:
+def _unfitted(run: Experiment) -> Experiment:
     """The run as one that measures neither fits nor what clients would use between rounds."""
     usual: dict[str, Any] = {"fit_logits": "last", "average_models": "auto", "served": "last"}
-    return replace(made, **{n: when for n, when in usual.items() if made.evaluation().due(n, made.rounds)})
+    return replace(run, **{n: when for n, when in usual.items() if run.evaluation().due(n, run.rounds)})
 
 
 def _tried(study: Study) -> list[Row]:
     """Each trial of the tuning with its score, and whether it was the best."""
     rows = []
-    for one in study.trials():
-        key = one.cell.label, one.cell.setting
-        row = {"label": key[0], "setting": key[1], "options": dict(one.options), "score": study._score(one)}
-        rows.append({**row, "chosen": study._chosen.get(key) == one.options})
+    for trial in study.trials():
+        key = trial.cell.label, trial.cell.setting
+        row = {"label": key[0], "setting": key[1], "options": dict(trial.options), "score": study._score(trial)}
+        rows.append({**row, "chosen": study._chosen.get(key) == trial.options})
     return rows
 
 
@@ -497,9 +498,9 @@ def study(
         facts["tuning"] = tuning_of(tune, tune_trials, beyond=tune_beyond)
     given = options_of_table(keywords(options or {}, more), "options")
     require(not isinstance(methods, str | Method), "methods", "be a list of names or methods", methods)
-    made = Study(spec_from(list(methods), given, seeds=seeds_of(seeds), controls=controls, **facts), store)
-    _ = made.spec.tunable  # mistakes are told now
-    return made
+    new_study = Study(spec_from(list(methods), given, seeds=seeds_of(seeds), controls=controls, **facts), store)
+    _ = new_study.spec.tunable  # mistakes are told now
+    return new_study
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ def intervals(values: Mapping[str, Sequence[float]]) -> dict[str, Interval]:
             return 1.0 if mean == 0 else 0.0
         return float(2 * stdtr(pairs - 1, -abs(mean) / error))
 
-    ordered, by_name = sorted(moments, key=lambda one: (p_of(one), one)), dict[str, Interval]()
+    ordered, by_name = sorted(moments, key=lambda name: (p_of(name), name)), dict[str, Interval]()
     levels = [ALPHA / (len(ordered) - place) for place in range(len(ordered))]
     kept = next((place for place, name in enumerate(ordered) if p_of(name) > levels[place]), len(ordered))
     for place, name in enumerate(ordered):
@@ -126,7 +126,7 @@ def verdict(of: Mapping[str, Interval], dear: bool = False) -> str:
         ('a bias', 'open: not averaged')
     """
     raw = of.get(RAW)
-    if raw is None or min(one.pairs for one in of.values()) < FEWEST:
+    if raw is None or min(interval.pairs for interval in of.values()) < FEWEST:
         return NO_VERDICT
     if not raw.gains:
         return raw.shows

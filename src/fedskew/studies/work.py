@@ -67,7 +67,7 @@ def work_of(summary: Mapping[str, Any]) -> Work | None:
     return Work(steps, contacts, up + down)
 
 
-class Job(NamedTuple):
+class RunJob(NamedTuple):
     """A run that is to be done."""
 
     address: str
@@ -78,7 +78,7 @@ class Job(NamedTuple):
     metric: str = "final_accuracy"  # of the summary, that is told of its end
 
 
-class Outcome(NamedTuple):
+class RunOutcome(NamedTuple):
     """How a run ended: "finished", "refused", "failed", "interrupted", "busy" where another process has it, "broken".
 
     "unsaved" is the end of one whose store cannot be written.
@@ -134,7 +134,7 @@ def _outlive() -> None:
     os._exit(1)
 
 
-def work(job: Job) -> Outcome:
+def work(job: RunJob) -> RunOutcome:
     """Do a run, or what is left of it. Nothing is raised: what a run cannot be is noted in the store.
 
     A process that was asked to end does so once its run is saved. Nobody takes its result: the pool that asks is
@@ -149,14 +149,14 @@ def work(job: Job) -> Outcome:
         _live.clear()
 
 
-def _work(job: Job) -> Outcome:
+def _work(job: RunJob) -> RunOutcome:
     began, store, notes = time.monotonic(), Store(job.store), list[str]()
     folder = store.run_folder(job.address)
     resume = (folder / "rounds.jsonl").exists()
 
-    def ended(state: str, why: object, summary: Mapping[str, Any] = MappingProxyType({})) -> Outcome:
+    def ended(state: str, why: object, summary: Mapping[str, Any] = MappingProxyType({})) -> RunOutcome:
         seconds, score = time.monotonic() - began, summary.get(job.metric)
-        return Outcome(job.address, state, " ".join(str(why).split()), seconds, score, tuple(notes))
+        return RunOutcome(job.address, state, " ".join(str(why).split()), seconds, score, tuple(notes))
 
     try:
         given = job.experiment
@@ -184,7 +184,7 @@ def _work(job: Job) -> Outcome:
     return ended("interrupted" if result.stopped else "finished", result.stopped, result.summary)
 
 
-def _trackers(job: Job, note: Callable[[str], None]) -> Several | None:
+def _trackers(job: RunJob, note: Callable[[str], None]) -> Several | None:
     """Who is told of the rounds. A fault here is none of the run, which goes on."""
     try:
         return Several(job.track.made(note), job.name) if job.track else None

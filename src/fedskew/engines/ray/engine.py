@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from fedskew import tree
-from fedskew.client import Shared
+from fedskew.client import RoundInputs
 from fedskew.data.federation import Federation
 from fedskew.data.partitioners import Iid
 from fedskew.engines.guard import unguarded
@@ -16,7 +16,7 @@ from fedskew.engines.outcomes import Outcome, Settle, identity
 from fedskew.engines.planning import ClientJob
 from fedskew.engines.ray.packing import Message, pack
 from fedskew.engines.ray.pool import Call, Cluster, Pool
-from fedskew.engines.ray.worker import Failure, Hello, Kit, Sent, Turn, processor
+from fedskew.engines.ray.worker import Failure, Kit, Sent, Turn, WorkerIdentity, processor
 from fedskew.engines.sequential import Sequential, Threaded
 from fedskew.errors import ConfigError, FieldError, TrainingError
 from fedskew.method import Method
@@ -64,11 +64,11 @@ class Ray(Sequential):
         # the rows are divided; what did it may be known here alone, and workers do not evaluate
         fed = replace(self.fed, partitioner=Iid(), unseen=None)
         settings = replace(self.settings, device=self.device.type, threads=1)
-        held = Kit(self.network, fed, self.task, settings, self.memory.template)
-        kit = _packed("the model and the data", held, mapped=True)
-        self.pool = Pool(self.count, self.gpus, ray.put(kit), self._met)
+        kit = Kit(self.network, fed, self.task, settings, self.memory.template)
+        packed_kit = _packed("the model and the data", kit, mapped=True)
+        self.pool = Pool(self.count, self.gpus, ray.put(packed_kit), self._met)
 
-    def _met(self, hello: Hello) -> None:
+    def _met(self, hello: WorkerIdentity) -> None:
         """Warn of the first worker on another type of processor; the run goes on."""
         here, there = processor(self.settings.device), hello.processor
         if here != there and not self.unlike:
@@ -101,7 +101,7 @@ class Ray(Sequential):
         assert self.pool is not None, "init_clients comes first"
         if not groups:
             return
-        shared: Shared = groups[0][0].job.shared
+        shared: RoundInputs = groups[0][0].job.shared
         plain = _packed(f"the method {method.name!r}", unguarded(method))
         turn = _packed("what the clients are sent", Turn(plain, shared, settle, chained))
         self.turns += 1
@@ -115,7 +115,7 @@ class Ray(Sequential):
             return send
 
         def described(at: int) -> str:
-            names = ", ".join(str(one.plan.client) for one in groups[at])
+            names = ", ".join(str(client.plan.client) for client in groups[at])
             return f"client {names} of round {int(shared.round)}"
 
         calls = [call(at) for at in range(len(groups))]

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from fedskew.engines.ray.packing import Message, unpack
-from fedskew.engines.ray.worker import Failure, Hello, Worker, versions
+from fedskew.engines.ray.worker import Failure, Worker, WorkerIdentity, versions
 from fedskew.engines.runtime import Workers
 from fedskew.errors import ConfigError, TrainingError, install
 
@@ -73,8 +73,8 @@ class Cluster:
                 warnings.filterwarnings("ignore", "Tip: In future versions of Ray", FutureWarning)
                 ray.init(address=where, **quiet)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            said = (str(error).strip().splitlines() or ["no answer"])[0]
-            raise ConfigError(f"there is no Ray cluster at {where!r}: {said}; {HINT}") from None
+            message = (str(error).strip().splitlines() or ["no answer"])[0]
+            raise ConfigError(f"there is no Ray cluster at {where!r}: {message}; {HINT}") from None
 
     @staticmethod
     def room(gpus: float) -> int:
@@ -136,7 +136,7 @@ LOOK_S = 1.0
 
 
 @dataclass(eq=False)
-class Member:
+class PoolWorker:
     """A worker, and what it is doing."""
 
     actor: Any
@@ -147,7 +147,7 @@ class Member:
 class Pool:
     """So many workers, which are all alike: it does not matter who does what."""
 
-    def __init__(self, count: int, gpus: float, kit: Any, met: Callable[[Hello], None]) -> None:
+    def __init__(self, count: int, gpus: float, kit: Any, met: Callable[[WorkerIdentity], None]) -> None:
         """Begin the workers.
 
         Args:
@@ -157,7 +157,7 @@ class Pool:
             met: called when a worker has begun, before it is given work.
         """
         self.gpus, self.kit, self.met = gpus, kit, met
-        self.members: list[Member] = []
+        self.members: list[PoolWorker] = []
         self.failed = 0  # beginnings that failed, one after another
         self.lost: list[str] = []  # why workers were replaced
         for _ in range(count):
@@ -170,7 +170,7 @@ class Pool:
             num_cpus=1, num_gpus=self.gpus or None, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
         )
         actor = kind.remote()
-        self.members.append(Member(actor, actor.hello.remote([self.kit])))
+        self.members.append(PoolWorker(actor, actor.hello.remote([self.kit])))
 
     def map(self, calls: list[Call], described: Callable[[int], str]) -> Iterator[Any]:
         """The answers to pieces of work, in their order.
@@ -234,7 +234,7 @@ class Pool:
                 answers[at] = unpack(message)
         return []
 
-    def _welcome(self, member: Member, hello: Hello | Failure) -> None:
+    def _welcome(self, member: PoolWorker, hello: WorkerIdentity | Failure) -> None:
         if isinstance(hello, Failure):
             raise hello.error or ConfigError(f"a worker process of Ray cannot begin: {hello.words}")
         if hello.versions != versions():
@@ -243,7 +243,7 @@ class Pool:
         member.hello, self.failed = None, 0
         self.met(hello)
 
-    def _replace(self, member: Member, error: Exception) -> list[int]:
+    def _replace(self, member: PoolWorker, error: Exception) -> list[int]:
         """Begin another worker in the place of a lost one; the work that it had."""
         import ray
 

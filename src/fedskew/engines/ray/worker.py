@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from fedskew.client import Job, Own, Shared
+from fedskew.client import ClientInputs, Job, RoundInputs
 from fedskew.data.federation import Federation
 from fedskew.engines.base import chain
 from fedskew.engines.guard import guarded
@@ -40,7 +40,7 @@ class Turn(NamedTuple):
     """What all clients of a round are sent: once a worker, from the memory of its node."""
 
     method: Message
-    shared: Shared
+    shared: RoundInputs
     settle: Settle  # what is done with an outcome where it was trained
     chained: bool  # jobs are chains, each of which is reported as one client
 
@@ -48,12 +48,12 @@ class Turn(NamedTuple):
 class Sent(NamedTuple):
     """What one client is sent; a chain is sent as a list of them."""
 
-    own: Own
+    inputs: ClientInputs
     plan: Plan
     keys: torch.Tensor
 
 
-class Hello(NamedTuple):
+class WorkerIdentity(NamedTuple):
     """Who a worker is."""
 
     versions: tuple[str, ...]
@@ -90,8 +90,8 @@ def processor(device: str = "cpu") -> str:
 
     ``device`` is where clients train. Two machines that differ in this may round otherwise.
     """
-    told = CPUINFO.read_text(encoding="utf-8", errors="replace") if CPUINFO.exists() else ""
-    core = [" ".join(line.split()) for line in CORE.findall(told.split("\n\n")[0])]
+    cpuinfo = CPUINFO.read_text(encoding="utf-8", errors="replace") if CPUINFO.exists() else ""
+    core = [" ".join(line.split()) for line in CORE.findall(cpuinfo.split("\n\n")[0])]
     limits = [f"{name}={os.environ[name]}" for name in LIMITS if os.environ.get(name)]
     gpu = [torch.cuda.get_device_name(device)] if device.startswith("cuda") else []
     known = core or [platform.processor() or platform.machine()]
@@ -108,7 +108,7 @@ class Worker:
         self.engine: Threaded
 
     def hello(self, kit: list[Any]) -> Message:
-        """Take the run's data: a list with a reference to the packed `Kit`. A packed `Hello` or `Failure`."""
+        """Take the run's data: a list with a reference to the packed `Kit`. A packed `WorkerIdentity` or `Failure`."""
         import ray
 
         return pack(self._tried(lambda: self._begin(unpack(ray.get(kit[0])))))
@@ -136,13 +136,13 @@ class Worker:
             noted = self.engine.guard.noted if hasattr(self, "engine") else ""
             return Failure(None, first_line(error), noted, traceback.format_exc())
 
-    def _begin(self, kit: Kit) -> Hello:
+    def _begin(self, kit: Kit) -> WorkerIdentity:
         torch.set_num_threads(1)
         settings = kit.settings
         self.arithmetic = settings.precision, settings.deterministic
         self.engine = Threaded(kit.model.to(device=settings.device), kit.fed, kit.task, settings)
         self.engine.finite_checks.begin(kit.template)
-        return Hello(versions(), processor(settings.device))
+        return WorkerIdentity(versions(), processor(settings.device))
 
     def _train(self, turn: int, given: list[Any], at: int, members: list[Sent]) -> Outcome:
         engine = self.engine
@@ -156,7 +156,7 @@ class Worker:
         if engine.guard.round != (number := int(shared.round)):
             engine.guard.begin(number)
         method = self._method(message)
-        clients = [ClientJob(Job(shared, sent.own), sent.plan, sent.keys) for sent in members]
+        clients = [ClientJob(Job(shared, sent.inputs), sent.plan, sent.keys) for sent in members]
         engine.guard.at()
         with torch.no_grad(), arithmetic(*self.arithmetic):
             engine.ready(method, clients)
