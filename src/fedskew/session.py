@@ -161,10 +161,10 @@ class Session:
 
         def weigh(cohort: Cohort) -> Weights:
             """The weights of who is left."""
-            own, plain = opened.state.parts[weighting.name] if opened else {}, unguarded(method).weighting
+            server_state, plain = opened.state.parts[weighting.name] if opened else {}, unguarded(method).weighting
             if cohort is entered[0] or not in_halves(plain):
-                return weighting.weigh(own, cohort)
-            return weights_of(plain, own, cohort, entered[0])
+                return weighting.weigh(server_state, cohort)
+            return weights_of(plain, server_state, cohort, entered[0])
 
         def known(cohort: Cohort) -> Weights | None:
             """Weights that do not read updates are known before training, so that updates come back as a sum."""
@@ -185,10 +185,10 @@ class Session:
                     results = self.engine.train(method, opened.assignment, opened.broadcast, known, keep_deltas=kept)
                 else:
                     results = server.nobody(opened, self.task)
-                own, cohort = results.cohort, protection.as_known(results.cohort, method, opened)
+                true_cohort, cohort = results.cohort, protection.as_known(results.cohort, method, opened)
                 if method.stacks and dropped and not weighting.reads_deltas and not protection.adder:
                     cohort = cohort._replace(weights=weigh(cohort))
-                results = results._replace(cohort=cohort, recorded=own if protection.declared else None)
+                results = results._replace(cohort=cohort, recorded=true_cohort if protection.declared else None)
                 return opened, protection.closed(results, method, opened, entered), traffic, dropped
             except TrainingError as error:
                 if not error.faults or (self.settings.nonfinite == "stop" and not error.drop):

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedskew import client as rounds
 from fedskew import rng, tree
-from fedskew.client import KEPT, Job
+from fedskew.client import PRIVATE, Job
 from fedskew.data.federation import Federation
 from fedskew.data.inputs import Store
 from fedskew.engines.clients import ClientMemory, Clients, Source, auxiliary_source, client_source
@@ -140,7 +140,7 @@ class LocalEngine:
         made = {c.name: c.init_client(params, buffers, self.task) for c in method.components}
         self.initial, names = {"params": params, "buffers": buffers}, (*params, *buffers)
         if private := method.named("private", names, self.task):
-            made[KEPT] = {kind: {n: v for n, v in held.items() if n in private} for kind, held in self.initial.items()}
+            made[PRIVATE] = {kind: {n: v for n, v in of.items() if n in private} for kind, of in self.initial.items()}
         self.stays = private | method.named("frozen", names, self.task)
         template = tree.map_tree(lambda t: t.to(place), made)
         self.finite_checks.begin(template)

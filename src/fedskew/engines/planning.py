@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedskew import rng, tree
-from fedskew.client import KEPT, Job, Own, Shared
+from fedskew.client import PRIVATE, Job, Own, Shared
 from fedskew.engines.clients import ClientMemory, Source
 from fedskew.engines.runtime import Runtime
 from fedskew.method import Method
@@ -236,7 +236,7 @@ class Jobs:
 
         def one(i: int, plan: Plan) -> ClientJob:
             memory_of = dict(memory.get(plan.client))
-            kept = self.runtime.layout(memory_of.pop(KEPT, {}))
+            kept = self.runtime.layout(memory_of.pop(PRIVATE, {}))
             own = Own(
                 each=self.runtime.layout(tree.row(broadcast.each, row_of[plan.client])) if broadcast.each else {},
                 memory=self.runtime.layout(memory_of),
