@@ -370,10 +370,10 @@ def _end(
     summary = summarise(session.done, stopped, data.label_names, finals, session.method.serves)
     if session.protection.noise:
         summary["privacy"] = session.protection.noise.summary(session.done)
-    watch, models = session.monitored(), {"final": {**params, **buffers}}
-    if watch and watch.best and session.best:
+    monitor, models = session.monitored(), {"final": {**params, **buffers}}
+    if monitor and monitor.best and session.best:
         early = not stopped and session.state.round < session.task.rounds
-        summary["best"] = {**best_of(session.done, watch), "stopped_early": early}
+        summary["best"] = {**best_of(session.done, monitor), "stopped_early": early}
         models["best"] = {**session.best.params, **session.best.buffers}
     owners: dict[str, str] = {}
     if settings.keep_own and session.record and session.method.personal and not stopped:

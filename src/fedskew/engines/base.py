@@ -18,7 +18,7 @@ from fedskew import client as rounds
 from fedskew import rng, tree
 from fedskew.client import PRIVATE, Job
 from fedskew.data.federation import Federation
-from fedskew.data.inputs import Store
+from fedskew.data.inputs import RowStore
 from fedskew.engines.clients import ClientMemory, Clients, Source, auxiliary_source, client_source
 from fedskew.engines.evaluation import Evaluator, Models, Tested, personal_model, shares_of, tested
 from fedskew.engines.fitting import LIMIT, ClientLogits, Fit, check_limit, fits_by
@@ -427,8 +427,8 @@ def _one(outcome: Tree) -> Tree:
     return tree.map_tree(lambda leaf: leaf.detach().unsqueeze(0), outcome)
 
 
-def _stores(fed: Federation, runtime: Runtime) -> tuple[Store, Store]:
+def _stores(fed: Federation, runtime: Runtime) -> tuple[RowStore, RowStore]:
     """The training set and the test set, on the device."""
     data, device, dtype = fed.dataset, runtime.device, runtime.dtype
-    train = Store(data.x.to(device), data.y.to(device), data.mean, data.std, dtype, data.augment)
-    return train, Store(data.x_test.to(device), data.y_test.to(device), data.mean, data.std, dtype)
+    train = RowStore(data.x.to(device), data.y.to(device), data.mean, data.std, dtype, data.augment)
+    return train, RowStore(data.x_test.to(device), data.y_test.to(device), data.mean, data.std, dtype)

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedskew import tree
 from fedskew.client import PRIVATE
 from fedskew.data.federation import Federation
-from fedskew.data.inputs import Store
+from fedskew.data.inputs import RowStore
 from fedskew.engines.runtime import Runtime
 from fedskew.errors import RecordError, afford
 from fedskew.server import Broadcast
@@ -127,7 +127,7 @@ class Clients:
     """What a client can be shown: its rows, and the context of a round."""
 
     runtime: Runtime
-    store: Store  # the training set
+    store: RowStore  # the training set
     task: Task
     own: Source
 

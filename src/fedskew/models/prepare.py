@@ -43,8 +43,8 @@ def _places(module: nn.Module, head: str) -> tuple[list[_Place], list[_Place]]:
     params: list[_Place] = []
     others: list[_Place] = []
     prefix = f"{head}." if head else ""
-    own = module.get_submodule(head)._parameters.items()
-    names = {id(tensor): f"{prefix}{local}" for local, tensor in own if tensor is not None}
+    head_params = module.get_submodule(head)._parameters.items()
+    names = {id(tensor): f"{prefix}{local}" for local, tensor in head_params if tensor is not None}
     for path, layer in module.named_modules():
         constants = layer._non_persistent_buffers_set  # not in a state dict: they stay in the module
         for store in (layer._parameters, layer._buffers):
@@ -216,7 +216,7 @@ class Model:
     def non_persistent(self) -> Params:
         """Buffers that are in no state dict, by name: constants that the module makes for itself."""
         layers = self.module.named_modules()
-        held = ((path, name, one._buffers[name]) for path, one in layers for name in one._non_persistent_buffers_set)
+        held = ((path, name, m._buffers[name]) for path, m in layers for name in m._non_persistent_buffers_set)
         return {f"{path}.{name}" if path else name: tensor for path, name, tensor in held if tensor is not None}
 
     @property
@@ -276,9 +276,9 @@ def _head(module: nn.Module, head: str | None, classes: int) -> str:
     """The name of the classifier layer. Raises ConfigError where it does not exist or does not fit."""
     head, layer, linear = classifier(module, head)
     weight = layer._parameters.get("weight")
-    told, rule = f"{head} ({type(layer).__name__})", "be a layer with its own trainable weight [classes, features]"
+    described, rule = f"{head} ({type(layer).__name__})", "be a layer with its own trainable weight [classes, features]"
     hint = f"linear layers: {', '.join(map(repr, linear))}"
-    require(weight is not None and weight.ndim == 2 and weight.requires_grad, "head", rule, told, hint)
+    require(weight is not None and weight.ndim == 2 and weight.requires_grad, "head", rule, described, hint)
     got = tuple(layer.weight.shape)
     require(got[0] == classes, f"head {head!r}", f"have weight [{classes}, features]", got, hint)
     return head
