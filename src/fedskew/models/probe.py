@@ -27,7 +27,7 @@ def _own(module: nn.Module) -> list[tuple[str, nn.Module]]:
     return [(n, m) for n, m in module.named_modules() if not type(m).__module__.startswith(("torch.", "fedskew."))]
 
 
-class Left:
+class LayerState:
     """The attributes of a module's layers at one time."""
 
     def __init__(self, module: nn.Module) -> None:
@@ -61,7 +61,7 @@ def _items(value: Any) -> list[Any]:
     return list(value.values()) if isinstance(value, dict) else list(value)
 
 
-def stored(module: nn.Module, before: Left, first: Left, second: Left) -> tuple[Attribute, ...]:
+def stored(module: nn.Module, before: LayerState, first: LayerState, second: LayerState) -> tuple[Attribute, ...]:
     """The attributes that a forward replaces. Raises ConfigError for what is not the same after the same call again.
 
     Args:
@@ -75,7 +75,7 @@ def stored(module: nn.Module, before: Left, first: Left, second: Left) -> tuple[
             raise _refused(module, place, "puts something into", "make a new one in every call, or return it")
     replaced = []
     for place in {**before.values, **second.values}:
-        a, b, c = (left.values.get(place, MISSING) for left in (before, first, second))
+        a, b, c = (seen.values.get(place, MISSING) for seen in (before, first, second))
         if a is b is c:
             continue
         if not _same(b, c):
@@ -140,22 +140,22 @@ def probe(model: Model) -> tuple[Attribute, ...]:
     device, module = next(iter(model.params.values())).device, model.module
     devices = [device] if device.type == "cuda" else []
     saved = {name: value.clone() for name, value in _held(model).items()}
-    left, fresh = Left(module), model.clone()
+    untouched, fresh = LayerState(module), model.clone()
     with torch.random.fork_rng(devices):
         before = _states(devices)
         x, first_pass = _on_rows(model, f"accept rows of shape {model.shape}", probe_rows(model, 2), _unchanged)
-        first = Left(module)
+        first = LayerState(module)
         second_pass = _pass(model, x)
         drawn = not all(map(torch.equal, before, _states(devices)))
-        second = Left(module)
+        second = LayerState(module)
         _check_output(model, first_pass[0])
         hint = "dropout must be an nn.Dropout layer, not a function"
         require(not drawn, "model", PURE, "a forward that draws from torch's global generator", hint)
         _check_state(model, (first_pass, second_pass), saved)
-        places = stored(module, left, first, second)
+        places = stored(module, untouched, first, second)
         _check_memory(model, fresh, x, places)
         _check_alone(model, x)
-        left.restore(module, places)
+        untouched.restore(module, places)
     return places
 
 
