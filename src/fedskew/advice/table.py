@@ -27,8 +27,9 @@ def advice_table(advice: Advice) -> RenderableType:
     if advice.fedavg or advice.worth_trying:
         body.append(_tried(advice))
     if advice.unmeasured:
-        names, hint = ", ".join(CALLED[control] for control in advice.unmeasured), "--controls rounds measures yours"
-        body.append(Text(f"not measured there: {names}; fedskew compare fedavg METHOD {hint}"))
+        absent = ", ".join(CALLED[control] for control in advice.unmeasured)
+        hint = "fedskew compare fedavg METHOD --controls rounds measures yours"
+        body.append(Text(f"not measured there: {absent}; {hint}"))
     for title, gains in (
         ("means without a verdict", advice.unjudged),
         ("measured there, and not worth trying", advice.others),
