@@ -46,7 +46,7 @@ Run = entries("Run", {
     "rounds": Whole | None, "asked": Whole | None, "accuracy": Number, "age": Real, "config": schema.Config,
     "summary": dict[str, Any],
 })  # fmt: skip
-Near = entries("Near", {**get_type_hints(evidence.Federation), "distance": Real})
+Near = entries("Near", {**get_type_hints(evidence.Measured), "distance": Real})
 Means = entries("Means", get_type_hints(adviser.Means))
 Worth = entries("Worth", get_type_hints(adviser.Suggestion))
 Rule = entries("Rule", get_type_hints(adviser.Rule))

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fedskew.advice.evidence import LONGER, MEASURES, MODELS, WORST, Federation, Gain, descriptors
+from fedskew.advice.evidence import LONGER, MEASURES, MODELS, WORST, Gain, Measured, descriptors
 from fedskew.config import recorded
 from fedskew.config.recorded import Run
 from fedskew.errors import FedskewError, RecordError
@@ -60,7 +60,7 @@ def made(describe: Describe | None = None) -> str:
     return "[\n" + ",\n".join(json.dumps(one, separators=(",", ":")) for one in listed) + "\n]\n"
 
 
-def measured(runs: Iterable[tuple[str, Run]], describe: Describe | None = None) -> tuple[list[Federation], list[str]]:
+def measured(runs: Iterable[tuple[str, Run]], describe: Describe | None = None) -> tuple[list[Measured], list[str]]:
     """(federations, what was left out and why). Runs that differ only in method and seed share a federation.
 
     FedAvg trained for more rounds, with its averaged and fitted model in every evaluation, is no federation of its
@@ -102,7 +102,7 @@ def _shared(run: Run, without: Sequence[str] = ()) -> str:
     return json.dumps([settings, method["pace"], local, method.get("preset", "")], sort_keys=True)
 
 
-def _federation(members: Sequence[tuple[str, Run]], describe: Describe, more: Runs) -> Federation:
+def _federation(members: Sequence[tuple[str, Run]], describe: Describe, more: Runs) -> Measured:
     scores: Runs = {}
     for run in [run for _, run in members if run.serves != "own"]:  # that has a global model which nobody uses
         scores.setdefault(_label(run.config["method"]), {})[run.seeds] = run
@@ -127,7 +127,7 @@ def _federation(members: Sequence[tuple[str, Run]], describe: Describe, more: Ru
     rest = [f"{first.config['rounds']} rounds"]
     rest += [f"{name} {first.config[name]:g}" for name in ("auxiliary", "validation") if first.config.get(name)]
     fits = [run.summary["final_fit"]["prior"]["exchanges"] for run in scores[baseline].values() if _has_fit(run)]
-    return Federation(
+    return Measured(
         LISTED.sub("[...]", ", ".join([title_of([run for _, run in members]), *rest])),
         where[0] if len(where) == 1 else f"{where[0]} and {len(where) - 1} more",
         first.config["data"]["name"],

@@ -20,7 +20,7 @@ from fedskew.config.flags import experiment_from, options_of
 from fedskew.config.tables import method_named
 from fedskew.engines import ENGINES
 from fedskew.errors import ConfigError, FieldError
-from fedskew.fields import LATER as MARK
+from fedskew.fields import OMITTED as MARK
 from fedskew.fields import choices_of, documented, hints_of, plain_kinds
 from fedskew.models.precision import DTYPES
 from fedskew.records.diagnostics import Diagnostics
@@ -142,8 +142,9 @@ def test_a_default_cohort_is_cut_and_one_that_was_asked_for_is_not() -> None:
 
 
 MADE_UP = [  # of `option`, beside the default
-    'decides="numbers"', 'decides="numbers", resume="new"', 'decides="numbers", later=True', 'decides="measures"',
-    'decides="seed"', 'decides="bits"', 'decides="nothing"', 'decides="nothing", later=True',
+    'decides="numbers"', 'decides="numbers", resume="new"', 'decides="numbers", omit_if_default=True',
+    'decides="measures"', 'decides="seed"', 'decides="bits"',
+    'decides="nothing"', 'decides="nothing", omit_if_default=True',
 ]  # fmt: skip
 HANDLED = """
 import inspect
@@ -165,7 +166,7 @@ for name, decides in zip(sys.argv[1::2], sys.argv[2::2]):
     other = experiment_from([*words, f"--{name.replace('_', '-')}", "3", "--seed", "1"])
     assert f"--{name.replace('_', '-')} INT a number that was made up" in " ".join(page.split()), name
     assert inspect.signature(fs.run).parameters[name].default == 1
-    assert (name in usual.to_json()) == ("later=" not in decides) and other.to_json()[name] == 3, name
+    assert (name in usual.to_json()) == ("omit_if_default=" not in decides) and other.to_json()[name] == 3, name
 
     hashed = any(f'decides="{what}"' in decides for what in ("numbers", "measures"))
     assert (address(other, data) == address(experiment_from([*words, "--seed", "1"]), data)) == (not hashed), name

@@ -13,7 +13,7 @@ import fedskew as fs
 from fedskew.data.federation import Federation
 from fedskew.engines import LocalEngine
 from fedskew.records.folder import finished, read
-from fedskew.records.summary import watched
+from fedskew.records.summary import monitored
 from support.command import SMALL, fedskew, mistake, output_of
 from support.nets import norm_net
 from support.resuming import dying_after, equal, stop_after
@@ -34,18 +34,18 @@ def go(fed: Federation, **options: Any) -> fs.Result:
 def test_a_watch_counts_evaluations_since_the_last_improvement() -> None:
     values = [0.5, None, 0.6, 0.6, float("nan"), 0.61, None, 0.3]
     rows = [{"round": r, **({} if v is None else {"val_accuracy": v})} for r, v in enumerate(values, 1)]
-    watch = watched(rows, "val_accuracy")
-    assert (watch.best, watch.idle) == ((6, 0.61), 1) and watched(rows[:5], "val_accuracy").idle == 2
-    assert watched(rows[4:5], "val_accuracy").best is None, "not a number"
+    monitor = monitored(rows, "val_accuracy")
+    assert (monitor.best, monitor.idle) == ((6, 0.61), 1) and monitored(rows[:5], "val_accuracy").idle == 2
+    assert monitored(rows[4:5], "val_accuracy").best is None, "not a number"
     falling = [{"round": r, "val_loss": v} for r, v in enumerate([3.0, 2.0, 2.5], 1)]
-    assert watched(falling, "val_loss").best == (2, 2.0)
+    assert monitored(falling, "val_loss").best == (2, 2.0)
 
 
 def test_a_run_ends_when_the_metric_has_not_improved_for_the_patience(fed: Federation, tmp_path: Path) -> None:
     free = go(fed, rounds=40)
     early = go(fed, rounds=40, patience=3, out=tmp_path / "early")
-    watch = watched(early.rounds, "val_balanced_accuracy")
-    assert len(early.rounds) < 40 and watch.idle == 3 and early.stopped == ""
+    monitor = monitored(early.rounds, "val_balanced_accuracy")
+    assert len(early.rounds) < 40 and monitor.idle == 3 and early.stopped == ""
     assert rows_of(early) == rows_of(free)[: len(early.rounds)]
     best = early.summary["best"]
     assert best["stopped_early"] and best["round"] == len(early.rounds) - 3

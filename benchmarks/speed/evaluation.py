@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from common import work as bench
-from fedskew.data.inputs import Store
+from fedskew.data.inputs import RowStore
 from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.programs import captured, cuda_graph
 from fedskew.engines.runtime import Runtime
@@ -61,7 +61,7 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     network, x, classes = network_and_rows(name, args.rows)
     model = prepare(network, None, tuple(x.shape[1:]), classes, narrow=NARROW[args.precision]).to(device=args.device)
     runtime = Runtime.of(model, args.device, 1, ("cpu",))
-    store = Store(x.to(args.device), torch.randint(classes, (args.rows,), device=args.device), (), (), x.dtype)
+    store = RowStore(x.to(args.device), torch.randint(classes, (args.rows,), device=args.device), (), (), x.dtype)
     test = Evaluator(runtime, store, classes, keep=True)
     weights, y = (model.params, model.buffers), store.y
 

@@ -322,7 +322,7 @@ def _check_continues(record: Record, facts: Mapping[str, Any], method: Method, s
     if other := [n for n, v in asked.items() if n not in FREE and held.get(n, v) != v]:
         was, now = (json.dumps(c.get(other[0]))[:80] for c in (held, asked))
         raise RecordError(f"resume must continue the same run; {other[0]} was {was} and is {now}")
-    readers = [f"{slot} runs a schedule over" for slot, one in method.ingredients() if one.reads_rounds]
+    readers = [f"{slot} runs a schedule over" for slot, ingredient in method.ingredients() if ingredient.reads_rounds]
     readers += ["the noise was found for"] * (settings.dp_epsilon is not None)
     if readers and before.get("rounds", settings.rounds) != settings.rounds:
         rule = f"stay {before['rounds']}, since {readers[0]} all rounds of the run"
@@ -369,18 +369,18 @@ def _end(
     trained = Trained(prepared, params, buffers, Inputs.of(data), settings.precision, *of_data)
     summary = summarise(session.done, stopped, data.label_names, finals, session.method.serves)
     if session.protection.noise:
-        summary["privacy"] = session.protection.noise.told(session.done)
-    watch, models = session.monitored(), {"final": {**params, **buffers}}
-    if watch and watch.best and session.best:
+        summary["privacy"] = session.protection.noise.summary(session.done)
+    monitor, models = session.monitored(), {"final": {**params, **buffers}}
+    if monitor and monitor.best and session.best:
         early = not stopped and session.state.round < session.task.rounds
-        summary["best"] = {**best_of(session.done, watch), "stopped_early": early}
+        summary["best"] = {**best_of(session.done, monitor), "stopped_early": early}
         models["best"] = {**session.best.params, **session.best.buffers}
     owners: dict[str, str] = {}
     if settings.keep_own and session.record and session.method.personal and not stopped:
         with torch.no_grad(), one_thread():
             each = dict(session.engine.own_models(session.method, given_of(session.method, shown)))
-        own = {f"{k}/{name}": value for k, model in each.items() for name, value in model.items()}
-        models |= {"own": own} if each else {}  # nodes of Flower keep theirs
+        own_tensors = {f"{k}/{name}": value for k, model in each.items() for name, value in model.items()}
+        models |= {"own": own_tensors} if each else {}  # nodes of Flower keep theirs
         owners = {str(k): fed.name_of(k) for k in each}
     if session.record:
         if stopped:

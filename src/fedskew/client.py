@@ -26,7 +26,7 @@ from fedskew.types import (
     View,
 )
 
-KEPT = "private parameters"  # their place in a client's memory, beside the components' names
+PRIVATE = "private parameters"  # their place in a client's memory, beside the components' names
 Aux = Any
 Objective = Callable[[Params], tuple[Tensor, Aux]]
 Grad = Callable[[Objective, Params], tuple[Params, Tensor, Aux]]
@@ -87,8 +87,8 @@ def functorch(objective: Objective, params: Params) -> tuple[Params, Tensor, Aux
         grads = torch.autograd.grad(loss, list(leaves.values()), create_graph=True, materialize_grads=True)
         return loss, (dict(zip(leaves, grads, strict=True)), aux)
 
-    found: Any = torch.func.vjp(whole, params, has_aux=True)
-    loss, _, (grads, aux) = found
+    vjp: Any = torch.func.vjp(whole, params, has_aux=True)
+    loss, _, (grads, aux) = vjp
     return grads, loss, aux
 
 
@@ -99,17 +99,17 @@ def _detach(aux: Aux) -> Aux:
 
 def context(task: Task, job: Job) -> Context:
     """What the client may read in this round."""
-    (params, buffers, common, *_), own = job
-    if own.kept:
-        params, buffers = {**params, **own.kept["params"]}, {**buffers, **own.kept["buffers"]}
-    told = {name: {**common.get(name, {}), **own.each.get(name, {})} for name in {**common, **own.each}}
-    return Context(task, params, buffers, told, own.memory, own.owned, own.used, own.lr)
+    (params, buffers, common, *_), client = job
+    if client.kept:
+        params, buffers = {**params, **client.kept["params"]}, {**buffers, **client.kept["buffers"]}
+    broadcasts = {name: {**common.get(name, {}), **client.each.get(name, {})} for name in {**common, **client.each}}
+    return Context(task, params, buffers, broadcasts, client.memory, client.owned, client.used, client.lr)
 
 
 def progress_at(job: Job, epoch: Tensor, step: Tensor) -> Progress:
     """Where in the local run and in the whole run a step stands; ``epoch`` and ``step`` are one-based."""
-    shared, own = job
-    return Progress(epoch, own.epochs, step, own.steps, shared.round, shared.rounds)
+    shared, client = job
+    return Progress(epoch, client.epochs, step, client.steps, shared.round, shared.rounds)
 
 
 def begin(method: Method, ctx: Context) -> Carry:
@@ -141,12 +141,12 @@ def halted(method: Method, ctx: Context, progress: Progress) -> Halted:
     """The parameters and buffers that a local step may not move; the others have no entry."""
     if not (method.having("moves") or method.having("frozen")):
         return {}
-    found: Halted = {}
+    masks: Halted = {}
     for part in method.having("moves"):
         for name, moves in part.moves(tuple(ctx.params), ctx.task, progress).items():
-            other = found.get(name)
-            found[name] = moves if other is None else other & moves
-    return {**found, **dict.fromkeys(method.named("frozen", (*ctx.params, *ctx.buffers), ctx.task))}
+            other = masks.get(name)
+            masks[name] = moves if other is None else other & moves
+    return {**masks, **dict.fromkeys(method.named("frozen", (*ctx.params, *ctx.buffers), ctx.task))}
 
 
 def _held(new: Params, old: Params, still: Halted) -> Params:
@@ -228,12 +228,12 @@ def finish(
 
     ``loss`` () is the mean over its steps.
     """
-    own = job.own
-    report = Report(own.samples, own.steps, own.lr, loss, own.a_norm)
+    client = job.own
+    report = Report(client.samples, client.steps, client.lr, loss, client.a_norm)
     local = LocalRun(ctx, carry.params, carry.buffers, carry.memory, report)
     uploads, memory = {}, dict(carry.memory)
-    if own.kept:
-        memory[KEPT] = {n: {m: getattr(carry, n)[m] for m in values} for n, values in own.kept.items()}
+    if client.kept:
+        memory[PRIVATE] = {n: {m: getattr(carry, n)[m] for m in values} for n, values in client.kept.items()}
     for part in method.having("finish"):
         upload, memory[part.name] = part.finish(local)
         if upload:

@@ -238,9 +238,9 @@ class ClientEngine(Threaded):
         plan = self.planner.plan(method, source, member, pace, common.get(method.sampler.name, {}), number)
         rows = tree.map_tree(lambda leaf: leaf.unsqueeze(0), dict(each))
         given = Broadcast(number, params, buffers, common, rows)
-        (place,) = self.jobs.of(method, [plan], given, memory, {member.client: 0}, member.member)
+        (client_job,) = self.jobs.of(method, [plan], given, memory, {member.client: 0}, member.member)
         shared = RoundInputs(params, buffers, common, shared.round, shared.rounds)
-        return place._replace(job=Job(shared, place.job.own._replace(each=dict(each))))
+        return client_job._replace(job=Job(shared, client_job.job.own._replace(each=dict(each))))
 
     def run(self, method: Method, job: ClientJob) -> tuple[Outcome, Fault | None]:
         """(what a job gives, what in it is not finite)."""
@@ -265,28 +265,28 @@ class ClientEngine(Threaded):
 
     def summand(self, method: Method, job: ClientJob, outcome: Outcome) -> Tree:
         """What a client adds to the sums of a round before it is weighed, with its own numbers, which weigh it."""
-        before, of = job.job.shared.params, outcome.params
+        before, after = job.job.shared.params, outcome.params
         given = Broadcast(int(job.job.shared.round), before, {}, {}, {})
         cohort = self.planner.cohort(method, [[job.plan]], given)
         reports = cohort.reports._replace(loss=outcome.reports.loss.double())
-        deltas = {n: of[n] - x for n, x in before.items()}
+        deltas = {n: after[n] - x for n, x in before.items()}
         sent = sums.moving(deltas, outcome.buffers, outcome.uploads, self.stays)
-        own = {"rows": {name: getattr(cohort, name) for name in sums.ROWS}, "reports": reports._asdict()}
-        return {"own": own, **tree.row(sent, 0)}
+        numbers = {"rows": {name: getattr(cohort, name) for name in sums.ROWS}, "reports": reports._asdict()}
+        return {"own": numbers, **tree.row(sent, 0)}
 
-    def own_cohort(self, client: int, round: int, own: Tree) -> Cohort:
+    def own_cohort(self, client: int, round: int, numbers: Tree) -> Cohort:
         """A client as a cohort of its own, from its numbers in a summand."""
         ids = torch.tensor([client])
-        known: dict[str, Any] = {"ids": ids, "chains": ids.unsqueeze(1), "reports": Report(**own["reports"])}
-        return Cohort(self.task, **known, **own["rows"], before={}, round=round, uploads={})
+        known: dict[str, Any] = {"ids": ids, "chains": ids.unsqueeze(1), "reports": Report(**numbers["reports"])}
+        return Cohort(self.task, **known, **numbers["rows"], before={}, round=round, uploads={})
 
     def outcome_without_steps(self, method: Method, shared: RoundInputs) -> Outcome:
         """What client 0 gives after a local run that is over before its first step: names, shapes and types."""
         ((plan,),) = self._planned(method, 0, shared)
         given = Broadcast(1, shared.params, shared.buffers, shared.common, {})
-        (place,) = self.jobs.of(method, [plan], given, self.memory, {0: 0})
+        (client_job,) = self.jobs.of(method, [plan], given, self.memory, {0: 0})
         over = plan._replace(batches=plan.batches[:0], epoch=plan.epoch[:0])
-        return self.run_client(method, place._replace(plan=over, keys=place.keys[:0]))
+        return self.run_client(method, client_job._replace(plan=over, keys=client_job.keys[:0]))
 
     def own_model(
         self, method: Method, given: Broadcast, experiment: Experiment, inputs: Inputs

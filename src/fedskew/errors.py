@@ -131,8 +131,8 @@ def closest(name: str, known: Iterable[str], listed: bool = True) -> str:
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if near:
         return f"; did you mean {near[0]!r}?"
-    told = some(names) if len(names) > 40 else ", ".join(names)
-    return f"; known: {told}" if listed and names else ""
+    name_list = some(names) if len(names) > 40 else ", ".join(names)
+    return f"; known: {name_list}" if listed and names else ""
 
 
 def install(extra: str) -> str:
@@ -255,8 +255,8 @@ def one_line(text: object, most: int = LONGEST) -> str:
         >>> print(one_line("no\nround 9 is done \x1b[2J"))
         no round 9 is done \x1b[2J
     """
-    told = visible(" ".join(str(text).split()))
-    return told if len(told) <= most else f"{told[: most - 3]}..."
+    line = visible(" ".join(str(text).split()))
+    return line if len(line) <= most else f"{line[: most - 3]}..."
 
 
 def from_json(text: str | bytes) -> Any:
@@ -278,15 +278,15 @@ def from_json(text: str | bytes) -> Any:
     """
     text = text if isinstance(text, str) else text.decode("utf-8-sig")
     try:
-        found = json.loads(text)
+        content = json.loads(text)
     except RecursionError:
         raise ValueError(f"it is nested deeper than {DEEPEST}") from None
-    level, depth = [found] if text.count("[") + text.count("{") > DEEPEST else [], 1  # most texts are short
+    level, depth = [content] if text.count("[") + text.count("{") > DEEPEST else [], 1  # most texts are short
     while level := [value for node in level for value in _inside(node)]:
         depth += 1
         if depth > DEEPEST:
             raise ValueError(f"it is nested deeper than {DEEPEST}")
-    return found
+    return content
 
 
 def _inside(node: Any) -> list[Any]:
@@ -305,7 +305,7 @@ def opened(path: str | Path) -> io.BufferedReader:
     """
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
-        _insist_on_file(os.fstat(handle).st_mode, path)
+        _require_file(os.fstat(handle).st_mode, path)
         return os.fdopen(handle, "rb")
     except BaseException:
         os.close(handle)
@@ -314,11 +314,11 @@ def opened(path: str | Path) -> io.BufferedReader:
 
 def regular(path: str | Path) -> Path:
     """The path, for libraries that open files themselves. Raises OSError unless a regular file is there."""
-    _insist_on_file(os.stat(path).st_mode, path)
+    _require_file(os.stat(path).st_mode, path)
     return Path(path)
 
 
-def _insist_on_file(mode: int, path: str | Path) -> None:
+def _require_file(mode: int, path: str | Path) -> None:
     if not stat.S_ISREG(mode):
         kind, number = ("a folder", errno.EISDIR) if stat.S_ISDIR(mode) else ("a pipe or a device", errno.EINVAL)
         raise OSError(number, f"it is {kind}, not a regular file", str(path))
@@ -352,8 +352,8 @@ def afford(size: int, what: str, hint: str = "") -> None:
     pages = ("SC_PAGE_SIZE", "SC_PHYS_PAGES")
     most = (math.prod(map(os.sysconf, pages)) if hasattr(os, "sysconf") else UNKNOWN) // 2
     if size > most:
-        told = f"{what} must fit into half of the memory, {most >> 20:,} MiB; got {size >> 20:,} MiB"
-        raise DataError(told + (f"; {hint}" if hint else ""))
+        rule = f"{what} must fit into half of the memory, {most >> 20:,} MiB; got {size >> 20:,} MiB"
+        raise DataError(rule + (f"; {hint}" if hint else ""))
 
 
 @contextmanager
@@ -380,7 +380,7 @@ def of_interrupt(error: BaseException | None) -> bool:
     return error is not None
 
 
-def insist(asked: Callable[[], bool], again: Callable[[], object]) -> None:
+def ensure_interrupt(asked: Callable[[], bool], again: Callable[[], object]) -> None:
     """See that a process that is asked to end by KeyboardInterrupt does so.
 
     A signal may come inside a callback that lets no exception through, such as a weak reference's: Python prints the
@@ -392,10 +392,10 @@ def insist(asked: Callable[[], bool], again: Callable[[], object]) -> None:
     """
     before = sys.unraisablehook
 
-    def hook(found: Any) -> None:
-        if asked() and found.exc_type is KeyboardInterrupt:
+    def hook(unraisable: Any) -> None:
+        if asked() and unraisable.exc_type is KeyboardInterrupt:
             threading.Timer(AGAIN_S, again).start()
         else:
-            before(found)
+            before(unraisable)
 
     sys.unraisablehook = hook

@@ -186,13 +186,13 @@ def deciding(kind: Any, *what: str, resolved: bool = True) -> tuple[str, ...]:
 
 def plain_types(kind: Any) -> dict[str, Any]:
     """The types that JSON has for the fields of a dataclass: a Literal is a word. Other fields are left out."""
-    found = {}
+    by_name = {}
     for name, hint in hints_of(kind).items():
-        every = [str if typing.get_origin(one) is Literal else one for one in plain_kinds(hint)]
-        plain, *others = (one for one in every if one is not types.NoneType)
+        kinds = [str if typing.get_origin(member) is Literal else member for member in plain_kinds(hint)]
+        plain, *others = (member for member in kinds if member is not types.NoneType)
         if plain in (int, float, bool, str) and not others:
-            found[name] = plain | None if types.NoneType in every else plain
-    return found
+            by_name[name] = plain | None if types.NoneType in kinds else plain
+    return by_name
 
 
 def plain_kinds(kind: Any) -> list[Any]:
@@ -203,11 +203,11 @@ def plain_kinds(kind: Any) -> list[Any]:
         [<class 'float'>, <class 'NoneType'>]
     """
     kinds = [kind]
-    for i, one in enumerate(kinds):
-        while typing.get_origin(one) in (Annotated, *UNION):
-            inner = [one.__origin__] if typing.get_origin(one) is Annotated else typing.get_args(one)
+    for i, member in enumerate(kinds):
+        while typing.get_origin(member) in (Annotated, *UNION):
+            inner = [member.__origin__] if typing.get_origin(member) is Annotated else typing.get_args(member)
             kinds[i : i + 1] = inner
-            one = kinds[i]
+            member = kinds[i]
     return kinds
 
 
@@ -223,7 +223,7 @@ def resumed(kind: Any, *how: str) -> tuple[str, ...]:
 
 
 def recorded(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass that a record holds; those of `later` only where they differ from the default."""
+    """The fields of a dataclass that a record holds; those of `omit_if_default` only away from their default."""
     shown = [f.name for f in fields(value) if OMITTED not in f.metadata or getattr(value, f.name) != f.default]
     return {name: getattr(value, name) for name in shown}
 
@@ -256,17 +256,17 @@ def breach(hint: Any, value: Any) -> tuple[str, str] | None:
 def hints_of(kind: type) -> dict[str, Any]:
     """The annotations of a dataclass's fields, limits included; Any where a user's own cannot be resolved."""
     try:
-        found = typing.get_type_hints(kind, include_extras=True)
+        hints = typing.get_type_hints(kind, include_extras=True)
     except (NameError, TypeError):
-        found = {}
-    return {f.name: found.get(f.name, Any) for f in fields(kind)}
+        hints = {}
+    return {f.name: hints.get(f.name, Any) for f in fields(kind)}
 
 
 def limits_of(hint: Any) -> tuple[Limit, ...]:
     """Every limit in an annotation, those of a tuple's elements among them."""
-    own = [m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Limit)]
-    inner = (hint.__origin__,) if own or typing.get_origin(hint) is Annotated else typing.get_args(hint)
-    return (*own, *(limit for one in inner for limit in limits_of(one)))
+    limits = [m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Limit)]
+    inner = (hint.__origin__,) if limits or typing.get_origin(hint) is Annotated else typing.get_args(hint)
+    return (*limits, *(limit for member in inner for limit in limits_of(member)))
 
 
 def fits(value: object, hint: Any) -> bool:
@@ -279,7 +279,7 @@ def fits(value: object, hint: Any) -> bool:
     if origin in UNION:
         return any(map(fits, itertools.repeat(value), inner))
     if origin is typing.Literal:
-        return any(type(value) is type(one) and value == one for one in inner)
+        return any(type(value) is type(literal) and value == literal for literal in inner)
     if origin is tuple:
         whole = len(inner) != 2 or inner[1] is not ...
         return isinstance(value, tuple) and (whole or all(map(fits, value, itertools.repeat(inner[0]))))
@@ -315,7 +315,7 @@ def kind_of(hint: Any) -> str:
     if typing.get_origin(hint) is typing.Literal:
         return "one of " + ", ".join(map(str, typing.get_args(hint)))
     if typing.get_origin(hint) in UNION:
-        return " or ".join(kind_of(one) for one in typing.get_args(hint) if one is not type(None))
+        return " or ".join(kind_of(member) for member in typing.get_args(hint) if member is not type(None))
     if typing.get_origin(hint) is tuple:
         return f"a tuple, each {kind_of(typing.get_args(hint)[0])}"
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
@@ -324,11 +324,11 @@ def kind_of(hint: Any) -> str:
 
 def documented(kind: type) -> dict[str, str]:
     """Field docstrings, base classes first."""
-    found: dict[str, str] = {}
+    docstrings: dict[str, str] = {}
     for cls in reversed(kind.__mro__):
         if cls is not object and dataclasses.is_dataclass(cls):
-            found |= _own_docstrings(cls)
-    return found
+            docstrings |= _own_docstrings(cls)
+    return docstrings
 
 
 @cache  # it parses the source of the class, and a command line asks for the same classes again and again

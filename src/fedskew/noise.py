@@ -48,7 +48,7 @@ def check(method: Method, fed: Federation, settings: Settings, params: Params, b
         settings.demand("dp", holds, rule, hint)
 
     for _, part in reversed(list(method.ingredients())):  # what stands inside another one first
-        hint = next((said for kind, said in INSTEAD.items() if isinstance(part, kind)), "")
+        hint = next((instead for kind, instead in INSTEAD.items() if isinstance(part, kind)), "")
         for read in part.reads:
             what = f" ({read.what})" * bool(read.what)
             demand(False, f"{who} {part.name!r} reads the {read.word} of clients{what}, without noise", hint)
@@ -60,8 +60,8 @@ def check(method: Method, fed: Federation, settings: Settings, params: Params, b
     demand(does_no_more(weighting, Uniform), f"{who} weights {weighting.name!r} differ", INSTEAD[Weighting])
     kept = method.named("private", (*params, *buffers), task) if dp == "client" else frozenset()
     moving = next((name for name in buffers if name not in kept), "")
-    told = f"be none for a network with BatchNorm: its statistics {moving!r} have no noise"
-    demand(not moving, told, "take a network with GroupNorm or without normalisation")
+    rule = f"be none for a network with BatchNorm: its statistics {moving!r} have no noise"
+    demand(not moving, rule, "take a network with GroupNorm or without normalisation")
     demand(settings.dtype != "bfloat16", "be none with dtype bfloat16, in which a clipped norm is not exact")
     demand(not settings.diagnose.names, "be none with diagnostics, which record updates without noise")
     fits = settings.fit_logits != "none"
@@ -83,8 +83,8 @@ def check(method: Method, fed: Federation, settings: Settings, params: Params, b
     rows = fed.partition.rows
     demand(len(set(rows.tolist())) == len(rows), "be none or client where a row is at several clients")
     local = method.local
-    one = type(local).step in (SGD.step, AdamW.step) and local.batches == 1
-    demand(one, f"{who} local step {local.name!r} takes more than one gradient", "take the local step sgd or adamw")
+    single = type(local).step in (SGD.step, AdamW.step) and local.batches == 1
+    demand(single, f"{who} local step {local.name!r} takes more than one gradient", "take the local step sgd or adamw")
     for part in method.components:
         hook = next((hook for hook in SEES if part is not local and overrides(part, hook)), "")
         demand(not hook, f"{who} {part.name!r} may read rows outside of the loss, in its hook {hook!r}")
@@ -136,7 +136,7 @@ class PrivateGradient(Component):
         rows, count = view.batch, view.ctx.used.sum()
         given, key = Shut(*view.ctx), rng.fold(view.key, PURPOSE)
 
-        def one(x: Tensor, y: Tensor, mask: Tensor, key: Tensor) -> Params:
+        def row_gradient(x: Tensor, y: Tensor, mask: Tensor, key: Tensor) -> Params:
             row = Batch(x.unsqueeze(0), y.unsqueeze(0), torch.ones_like(mask).unsqueeze(0))
 
             def objective(params: Params) -> tuple[Tensor, Any]:
@@ -144,15 +144,15 @@ class PrivateGradient(Component):
                 seen = view._replace(params=params, out=out, batch=row, ctx=given, key=key)
                 return sum((self._loss(part, seen) for part in self.losses), start=out.logits.new_zeros(())), {}
 
-            own = functorch(objective, view.params)[0]
-            norm = torch.sqrt(sum((g.square().sum() for g in own.values()), start=torch.zeros_like(mask)))
+            gradient = functorch(objective, view.params)[0]
+            norm = torch.sqrt(sum((g.square().sum() for g in gradient.values()), start=torch.zeros_like(mask)))
             factor = torch.where(norm.isfinite(), mask * (self.clip / norm).clamp(max=1.0), 0.0)
-            return {name: g.nan_to_num(0.0, 0.0, 0.0) * factor for name, g in own.items()}
+            return {name: g.nan_to_num(0.0, 0.0, 0.0) * factor for name, g in gradient.items()}
 
         total: Params = tree.zeros_like(grads)
         if len(rows.mask):
             keys = rng.fold(view.key, torch.arange(len(rows.mask), device=rows.mask.device))
-            total = {name: g.sum(0) for name, g in torch.vmap(one)(rows.x, rows.y, rows.mask, keys).items()}
+            total = {name: g.sum(0) for name, g in torch.vmap(row_gradient)(rows.x, rows.y, rows.mask, keys).items()}
         mean = (count.clamp(max=self.batch_size) if self.batch_size else count).to(rows.mask)
         for i, (name, g) in enumerate(total.items()):
             drawn = rng.normal(rng.fold(key, i), tuple(g.shape), g.dtype)
@@ -226,9 +226,9 @@ class Noise:
 
     def noised(self, results: Results, stays: frozenset[str]) -> Results:
         """The round with the sum of clipped updates over the clients of a round on average, and noise."""
-        cohort, one, s = results.cohort, torch.ones(len(results.cohort.ids), dtype=torch.float64), self.settings
-        share = len(one) / self.cohort  # the divisor does not depend on who came
-        weights = cohort.weights or Weights(one / len(one), one / len(one))
+        cohort, ones, s = results.cohort, torch.ones(len(results.cohort.ids), dtype=torch.float64), self.settings
+        share = len(ones) / self.cohort  # the divisor does not depend on who came
+        weights = cohort.weights or Weights(ones / len(ones), ones / len(ones))
         mean = results.delta if results.delta is not None else tree.aggregate(cohort.deltas, weights.update)
         draw, delta = rng.generator(rng.key(s.seed, cohort.round, "dp")), dict[str, Tensor]()
         for name, value in mean.items():
@@ -252,29 +252,29 @@ class Noise:
         1 at most, so that noise z N(0, 1) on the sum of a sample costs what a round costs.
         """
         s, selector = self.settings, self.asked.selector
-        own = self.fed.counts / self.fed.sizes.clamp(min=1).double().unsqueeze(1)
+        client_shares = self.fed.counts / self.fed.sizes.clamp(min=1).double().unsqueeze(1)
         state = selector.init_server({}, self.fed, None)  # type: ignore[arg-type]
         keys = [rng.key(s.seed_of("clients"), number, "shares") for number in range(self.tellings)]
-        total = torch.stack([own[selector.select(state, self.cohort, key).ids].sum(0) for key in keys]).sum(0)
-        drawn = torch.from_numpy(rng.generator(rng.key(s.seed, "shares")).standard_normal(own.shape[1]))
+        total = torch.stack([client_shares[selector.select(state, self.cohort, key).ids].sum(0) for key in keys]).sum(0)
+        drawn = torch.from_numpy(rng.generator(rng.key(s.seed, "shares")).standard_normal(client_shares.shape[1]))
         return drawn + total / (self.multiplier * math.sqrt(self.tellings))
 
     def epsilon(self, rows: Iterable[dict[str, Any]]) -> float:
         """What the models of these rounds have spent together, and the shares of the classes that clients tell."""
         return self._epsilon([(row["round"], row["clients"]) for row in rows], self.multiplier)
 
-    def told(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def summary(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """What a summary says of it."""
         s, clients = self.settings, int(self.fed.has_rows.sum())
         poisson = not self.of_clients or self.asked.selector.varies
         share = f"{self._size or 'all'} rows of a client in a mini-batch"
         each = f"{self.cohort} of {clients} clients in a round" if self.of_clients else share
-        told = f", and shares of the classes for the fit, which spend as much as {TELLINGS} rounds"
+        fit_releases = f", and shares of the classes for the fit, which spend as much as {TELLINGS} rounds"
         return {
             "unit": s.dp, "epsilon": self.epsilon(rows), "delta": s.dp_delta, "clip": s.dp_clip,
             "noise": self.multiplier, "sampling": f"{'poisson' if poisson else 'fixed'}, {each}",
             "neighbour": f"one {s.dp} {'added or removed' if poisson else 'replaced'}",
-            "released": "models of all rounds" + told * bool(self.tellings),
+            "released": "models of all rounds" + fit_releases * bool(self.tellings),
         }  # fmt: skip
 
     @property

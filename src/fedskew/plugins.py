@@ -40,8 +40,8 @@ def installed() -> tuple[Plugin, ...]:
     """Every plug-in, by distribution. Nothing of them is imported."""
     from importlib.metadata import entry_points  # takes longer than all else that the command imports to start
 
-    found = ((entry.dist, entry.value) for entry in entry_points(group=GROUP))
-    return tuple(sorted({Plugin(f"{dist.name} {dist.version}", module) for dist, module in found if dist}))
+    entries = ((entry.dist, entry.value) for entry in entry_points(group=GROUP))
+    return tuple(sorted({Plugin(f"{dist.name} {dist.version}", module) for dist, module in entries if dist}))
 
 
 @cache
@@ -53,19 +53,19 @@ def packages() -> frozenset[str]:
 @cache
 def _modules() -> tuple[tuple[str, Any], ...]:
     """(distribution, module) of the plug-ins that can be imported."""
-    found = []
+    modules = []
     for distribution, module in installed():
         try:
-            found.append((distribution, import_module(module)))
+            modules.append((distribution, import_module(module)))
         except Exception as error:
             leave_out(f"the plug-in {distribution} cannot be imported", error)
-    return tuple(found)
+    return tuple(modules)
 
 
-def leave_out(told: str, error: Exception | str) -> None:
+def leave_out(message: str, error: Exception | str) -> None:
     """Warn of something that a plug-in brings and nobody gets."""
     why = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-    warnings.warn(one_line(f"{told}; {why}"), RuntimeWarning, stacklevel=3)
+    warnings.warn(one_line(f"{message}; {why}"), RuntimeWarning, stacklevel=3)
 
 
 def brought(table: str) -> Iterator[Brought]:
@@ -78,25 +78,25 @@ def brought(table: str) -> Iterator[Brought]:
             leave_out(f"the plug-in {distribution} has no {table}", f"they must be a dictionary; got {named!r}")
 
 
-def distinct(what: str, own: Mapping[str, Any], given: Iterable[Brought]) -> dict[str, Brought]:
+def distinct(what: str, shipped: Mapping[str, Any], given: Iterable[Brought]) -> dict[str, Brought]:
     """What is brought, by name: a name of fedskew's own, or of another plug-in, is left out."""
-    found: dict[str, Brought] = {}
-    for one in given:
-        if one.name in found and found[one.name].thing is one.thing:
+    accepted: dict[str, Brought] = {}
+    for candidate in given:
+        if candidate.name in accepted and accepted[candidate.name].thing is candidate.thing:
             continue
-        if one.name in own or one.name in found:
-            whose = found[one.name].distribution if one.name in found else "fedskew"
-            rule = f"the {what} {one.name!r} of {one.distribution} must have another name"
+        if candidate.name in shipped or candidate.name in accepted:
+            whose = accepted[candidate.name].distribution if candidate.name in accepted else "fedskew"
+            rule = f"the {what} {candidate.name!r} of {candidate.distribution} must have another name"
             leave_out(rule, f"{whose} has one of this name")
         else:
-            found[one.name] = one
-    return found
+            accepted[candidate.name] = candidate
+    return accepted
 
 
 def holder(name: str, tables: Mapping[str, Mapping[str, Any]]) -> str | None:
     """The key of the first table that has a name. Plug-ins are asked where it is none of fedskew's own."""
-    own = (key for key, table in tables.items() if name in getattr(table, "own", table))
-    return next(chain(own, (key for key, table in tables.items() if name in table)), None)
+    shipped = (key for key, table in tables.items() if name in getattr(table, "own", table))
+    return next(chain(shipped, (key for key, table in tables.items() if name in table)), None)
 
 
 def at(place: str) -> Any:
@@ -106,7 +106,7 @@ def at(place: str) -> Any:
 
 
 @dataclass(eq=False)
-class Table(MutableMapping[str, T]):
+class Registry(MutableMapping[str, T]):
     """Things by name: fedskew's own, and behind them those of plug-ins.
 
     Attributes:
@@ -124,21 +124,21 @@ class Table(MutableMapping[str, T]):
     @cached_property
     def added(self) -> dict[str, Brought]:
         """Those of plug-ins, which can be made and are called as they say themselves."""
-        given, found = self.given() if self.given else brought(f"{self.what}s"), {}
+        given, accepted = self.given() if self.given else brought(f"{self.what}s"), {}
         for name, (distribution, _, thing) in distinct(self.what, self.own, given).items():
-            told = f"the {self.what} {name!r} of {distribution} is left out"
+            message = f"the {self.what} {name!r} of {distribution} is left out"
             try:
                 thing = at(thing) if isinstance(thing, str) else thing
                 made = thing()
             except Exception as error:
-                leave_out(told, error)
+                leave_out(message, error)
                 continue
             if isinstance(made, self.kind) and getattr(made, "name", "") == name:
-                found[name] = Brought(distribution, name, thing)
+                accepted[name] = Brought(distribution, name, thing)
             else:
                 rule = f"called without arguments, it must give a {self.kind.__name__} of this name"
-                leave_out(told, f"{rule}; got {made!r}")
-        return found
+                leave_out(message, f"{rule}; got {made!r}")
+        return accepted
 
     def __getitem__(self, name: str) -> T:
         return self.own[name] if name in self.own else cast(T, self.added[name].thing)

@@ -90,11 +90,11 @@ def broadcast(method: Method, state: State, ids: Tensor | None) -> Broadcast:
     """What the clients ``ids`` would be sent now; None before they are known."""
     common, each = {}, {}
     for part in method.having("broadcast"):
-        shared, own = part.broadcast(state.parts[part.name], ids)
+        shared, per_client = part.broadcast(state.parts[part.name], ids)
         if shared:
             common[part.name] = shared
-        if own:
-            each[part.name] = own
+        if per_client:
+            each[part.name] = per_client
     return Broadcast(state.round + 1, state.params, state.buffers, common, each, state.stays)
 
 
@@ -207,11 +207,11 @@ def close_round(method: Method, state: State, results: Results, seed: int) -> tu
             written[part.name] = memories
     buffers = tree.aggregate(results.buffers, weights.average) if len(cohort.ids) else state.buffers
     buffers = {n: state.buffers[n] if n in state.stays else b for n, b in buffers.items()}
-    after = State(state.round + 1, _plain(params), _plain(buffers), _plain(parts), state.stays)
+    after = State(state.round + 1, _contiguous(params), _contiguous(buffers), _contiguous(parts), state.stays)
     return after, written, weights
 
 
-def _plain(state: Tree) -> Tree:
+def _contiguous(state: Tree) -> Tree:
     """Contiguous leaves: sums over another layout round differently, and a checkpoint keeps no layout."""
     return tree.map_tree(torch.Tensor.contiguous, state)
 

@@ -20,7 +20,7 @@ from fedskew.method import Component, Method
 from fedskew.method.component import in_halves, weights_of
 from fedskew.protection import Protection
 from fedskew.records.folder import Record
-from fedskew.records.summary import Watch
+from fedskew.records.summary import MetricMonitor
 from fedskew.records.typed import Row
 from fedskew.server import Ask, Broadcast, Opened, Shown, State
 from fedskew.settings import Evaluation, Settings
@@ -49,8 +49,8 @@ class Session:
     averages: Averages = field(init=False)
     client_rows: list[Row] = field(default_factory=list)  # as in clients.jsonl
     _client_rows_kept: int = 0  # of them, in the file
-    _watch: Watch | None = None  # after ``_watched`` rounds
-    _watched: int = 0
+    _monitor: MetricMonitor | None = None  # after ``_rounds_monitored`` rounds
+    _rounds_monitored: int = 0
 
     def __post_init__(self) -> None:
         self.averages = Averages(self.settings, self.evaluation)
@@ -60,17 +60,17 @@ class Session:
         """The rows of the rounds that are done."""
         return self.rows[: self.state.round]
 
-    def monitored(self) -> Watch | None:
+    def monitored(self) -> MetricMonitor | None:
         """What is known of the monitored metric after the rounds that are done; None where none is monitored.
 
         It is made from the rows, so an interruption cannot part the two.
         """
         if self.settings.monitor is None:
             return None
-        now = self._watch or Watch(self.settings.monitor)
-        for row in self.rows[self._watched : self.state.round]:
-            now = now.saw(row)
-        self._watch, self._watched = now, self.state.round
+        now = self._monitor or MetricMonitor(self.settings.monitor)
+        for row in self.rows[self._rounds_monitored : self.state.round]:
+            now = now.after(row)
+        self._monitor, self._rounds_monitored = now, self.state.round
         return now
 
     def keep_best(self) -> None:
@@ -94,8 +94,8 @@ class Session:
         With the row of the next round, which is not done yet: whether none is left after it.
         """
         monitored, patience = self.monitored(), self.settings.patience
-        number, watch = (row["round"], monitored and monitored.saw(row)) if row else (self.state.round, monitored)
-        return number >= self.task.rounds or bool(watch and patience and watch.idle >= patience)
+        number, monitor = (row["round"], monitored and monitored.after(row)) if row else (self.state.round, monitored)
+        return number >= self.task.rounds or bool(monitor and patience and monitor.idle >= patience)
 
     def finals(self) -> Row:
         """What is measured once, of the model of the last round; nothing where this round was not evaluated."""
@@ -161,10 +161,10 @@ class Session:
 
         def weigh(cohort: Cohort) -> Weights:
             """The weights of who is left."""
-            own, plain = opened.state.parts[weighting.name] if opened else {}, unguarded(method).weighting
+            server_state, plain = opened.state.parts[weighting.name] if opened else {}, unguarded(method).weighting
             if cohort is entered[0] or not in_halves(plain):
-                return weighting.weigh(own, cohort)
-            return weights_of(plain, own, cohort, entered[0])
+                return weighting.weigh(server_state, cohort)
+            return weights_of(plain, server_state, cohort, entered[0])
 
         def known(cohort: Cohort) -> Weights | None:
             """Weights that do not read updates are known before training, so that updates come back as a sum."""
@@ -185,10 +185,10 @@ class Session:
                     results = self.engine.train(method, opened.assignment, opened.broadcast, known, keep_deltas=kept)
                 else:
                     results = server.nobody(opened, self.task)
-                own, cohort = results.cohort, protection.as_known(results.cohort, method, opened)
+                true_cohort, cohort = results.cohort, protection.as_known(results.cohort, method, opened)
                 if method.stacks and dropped and not weighting.reads_deltas and not protection.adder:
                     cohort = cohort._replace(weights=weigh(cohort))
-                results = results._replace(cohort=cohort, recorded=own if protection.declared else None)
+                results = results._replace(cohort=cohort, recorded=true_cohort if protection.declared else None)
                 return opened, protection.closed(results, method, opened, entered), traffic, dropped
             except TrainingError as error:
                 if not error.faults or (self.settings.nonfinite == "stop" and not error.drop):

@@ -259,13 +259,13 @@ class Settings:
             >>> Settings(seed=3, seed_model=0).seed_of("model"), Settings(seed=3).seed_of("clients")
             (0, 3)
         """
-        own = self.seed_model if draw == "model" else self.seed_clients
-        return self.seed if own is None else own
+        seed = self.seed_model if draw == "model" else self.seed_clients
+        return self.seed if seed is None else seed
 
     def to_json(self) -> dict[str, Any]:
         """Values by field name, as the run folder keeps them; ``diagnose`` and own seeds only where they are set."""
-        own = {f.name for f in dataclasses.fields(Settings)} - {"diagnose"}
-        values = {name: value for name, value in recorded(self).items() if name in own}
+        names = {f.name for f in dataclasses.fields(Settings)} - {"diagnose"}
+        values = {name: value for name, value in recorded(self).items() if name in names}
         return {**values, **({"diagnose": self.diagnose.to_json()} if self.diagnose.names else {})}
 
 

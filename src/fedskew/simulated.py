@@ -26,10 +26,10 @@ class Simulated(Adder):
     def added(self, addend: Addend, given: Tree, clients: Sequence[int], least: int, *place: int | str) -> Sum:
         """As `Adder.added`, of what the clients add."""
         encoding, sent = encoding_of(len(clients)), {k: addend(k) for k in clients}
-        for k, own in sent.items():
-            demand_room(own, encoding.range, k, *place)
+        for k, summand in sent.items():
+            demand_room(summand, encoding.range, k, *place)
         key, drops = rng.key(self.seed, *place), absent(place, clients)
-        each = {k: listed(own) for k, own in sent.items()}
+        each = {k: listed(summand) for k, summand in sent.items()}
         try:
             done = secure_sum(each, threshold=least, encoding=encoding, key=key, drops=drops)
         except TrainingError as error:

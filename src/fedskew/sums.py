@@ -52,7 +52,7 @@ def check(method: Method, settings: Settings, cohort: int, joins: bool = False) 
     """
     for _, part in reversed(list(method.ingredients())):  # what stands inside another one first
         who = f"be none for {method.name}, whose {part.name!r}"
-        hint = next((said for kind, said in INSTEAD.items() if isinstance(part, kind)), "")
+        hint = next((instead for kind, instead in INSTEAD.items() if isinstance(part, kind)), "")
         hint = hint or "`fedskew methods` lists the methods for which a sum suffices"
         for read in part.reads:
             what = f" ({read.what})" * bool(read.what)
@@ -124,8 +124,8 @@ class Adder:
         """
         least = max(LEAST, math.ceil(self.share * (entered or len(clients)) - 1e-9))
         if len(clients) < least:
-            told = f"a secure sum must be over at least {least} clients" + f" of {entered}" * bool(entered)
-            raise TrainingError(f"{told}; got {len(clients)}, in round {place[0]}")
+            rule = f"a secure sum must be over at least {least} clients" + f" of {entered}" * bool(entered)
+            raise TrainingError(f"{rule}; got {len(clients)}, in round {place[0]}")
         total, left, self.spent[place] = self.added(addend, given or {}, clients, least, *place)
         return shaped(total, addend(clients[0])), left
 
@@ -142,7 +142,7 @@ class Adder:
     def answered(self, part: Component, answers: Answers, has_rows: Tensor, number: int) -> Answers:
         """One row that stands for all who answered, whose ids it has: the total."""
         each = {int(k): tree.row(answers.values, i) for i, k in enumerate(answers.ids) if has_rows[k]}
-        sent = {k: of_answer(part, own) for k, own in each.items()}
+        sent = {k: of_answer(part, answer) for k, answer in each.items()}
         total, left = self.add(sent.get, list(sent), number, part.name, "answer")
         whole, like = tree.add(total["coarse"], total["fine"], 2.0**-FINE), next(iter(each.values()))
         values = tree.map_tree(lambda new, old: new.to(old).unsqueeze(0), part.from_sum(whole), like)
@@ -159,14 +159,14 @@ class Adder:
         """
         weighting, number = method.weighting, entered.round
         of_server, left = state.parts[weighting.name], tuple(entered.ids.tolist())
-        own, began = {k: _row(entered, i) for i, k in enumerate(left)}, len(left)
+        cohorts, began = {k: _row(entered, i) for i, k in enumerate(left)}, len(left)
         sums: Sums = ()
 
         def given() -> Tree:
             return {"state": of_server, "sums": {str(i): total for i, total in enumerate(sums)}}
 
         for stage in range(weighting.stages):
-            each = {k: of_weights(method, of_server, own[k], sums) for k in left}
+            each = {k: of_weights(method, of_server, cohorts[k], sums) for k in left}
             total, left = self.add(each.get, left, number, "weights", stage, given=given(), entered=began)
             sums += (total,)
         at = {k: i for i, k in enumerate(results.cohort.ids.tolist())}
@@ -211,20 +211,20 @@ def encoding_of(clients: int) -> FixedPoint:
     return FixedPoint(range=2.0 ** (ROOM - (clients - 1).bit_length()))
 
 
-def demand_room(own: Tree, range: float, client: int, *place: int | str) -> None:
+def demand_room(summand: Tree, range: float, client: int, *place: int | str) -> None:
     """Raise TrainingError, naming what a client adds, where a number of it is outside the range of the sum."""
-    for path, leaf in tree.flatten(own):
+    for path, leaf in tree.flatten(summand):
         if leaf is not None and len(outside := leaf[~(leaf.abs() <= range)]):  # NaN, too
             what = repr(" ".join(map(str, (*place[1:], *path))))
             if place[1:] == ("update",):
                 what = f"{SENT[path[0]]} {'.'.join(path[1:])!r}"
-            told = f"{what} of client {client} must be in [-{range:g}, {range:g}], the range of a secure sum"
-            raise TrainingError(f"{told}; got {float(outside[0]):g}, in round {place[0]}")
+            rule = f"{what} of client {client} must be in [-{range:g}, {range:g}], the range of a secure sum"
+            raise TrainingError(f"{rule}; got {float(outside[0]):g}, in round {place[0]}")
 
 
-def listed(own: Tree) -> list[Tensor]:
+def listed(summand: Tree) -> list[Tensor]:
     """The leaves of what a client adds, in the order of their names: that of a tree depends on who has made it."""
-    return [leaf for _, leaf in _sorted(own) if leaf is not None]
+    return [leaf for _, leaf in _sorted(summand) if leaf is not None]
 
 
 def shaped(total: Sequence[Tensor], like: Tree) -> Tree:
@@ -233,33 +233,33 @@ def shaped(total: Sequence[Tensor], like: Tree) -> Tree:
     return tree.unflatten((path, None if leaf is None else next(leaves)) for path, leaf in _sorted(like))["sum"]
 
 
-def _sorted(own: Tree) -> list[tuple[tuple[str, ...], Tensor | None]]:
-    return sorted(tree.flatten({"sum": own}), key=itemgetter(0))
+def _sorted(summand: Tree) -> list[tuple[tuple[str, ...], Tensor | None]]:
+    return sorted(tree.flatten({"sum": summand}), key=itemgetter(0))
 
 
-def of_answer(part: Component, own: Tree) -> Tree:
+def of_answer(part: Component, answer: Tree) -> Tree:
     """In the place of an answer before training."""
-    return _in_two(part.to_sum(_double(own)))
+    return _in_two(part.to_sum(_double(answer)))
 
 
-def of_weights(method: Method, state: Tree, own: Cohort, sums: Sums) -> Tree:
+def of_weights(method: Method, state: Tree, client: Cohort, sums: Sums) -> Tree:
     """For the next sum that the weights rest on.
 
     Args:
         method: its weighting says what.
         state: of the weighting, at the server.
-        own: of this client alone.
+        client: this client alone, as a cohort.
         sums: those before it.
     """
-    return tree.row(method.weighting.adds(state, own, sums), 0)
+    return tree.row(method.weighting.adds(state, client, sums), 0)
 
 
-def of_update(method: Method, state: Tree, own: Cohort, sums: Sums, trained: Tree) -> Tree:
+def of_update(method: Method, state: Tree, client: Cohort, sums: Sums, trained: Tree) -> Tree:
     """At the end of a round; ``trained`` has the client's ``delta``, ``buffers`` and ``uploads``, as far as they move.
 
     The other arguments are those of `of_weights`.
     """
-    return _sent(own, method.weighting.mass(state, own, sums), trained, factors_of(method))
+    return _sent(client, method.weighting.mass(state, client, sums), trained, factors_of(method))
 
 
 def factors_of(method: Method) -> dict[str, str]:
@@ -296,21 +296,21 @@ def moving(deltas: Params, buffers: Params, uploads: Tree, stays: frozenset[str]
     return {**moved, "uploads": uploads}
 
 
-def _sent(own: Cohort, mass: Weights, trained: Tree, by: Mapping[str, str]) -> Tree:
+def _sent(client: Cohort, mass: Weights, trained: Tree, by: Mapping[str, str]) -> Tree:
     """What one client adds to the sum at the end of a round: everything but counters times a weight of its own."""
     update, average = mass.update[0].double(), mass.average[0].double()
-    samples, steps, lr, loss, _ = (column[0].double() for column in own.reports)
+    samples, steps, lr, loss, _ = (column[0].double() for column in client.reports)
     factors = {"update": update, "average": average, "size": samples, "one": torch.ones_like(samples)}
-    told = _double(trained)
+    values = _double(trained)
     # a counter is not weighed: times the rows of a client it would leave the range after a few rounds
-    weighed = {n: told["buffers"][n] * (1.0 if _counts(b) else average) for n, b in trained["buffers"].items()}
+    weighed = {n: values["buffers"][n] * (1.0 if _counts(b) else average) for n, b in trained["buffers"].items()}
     return {
         "factors": factors,
-        "delta": tree.scale(told["delta"], update),
+        "delta": tree.scale(values["delta"], update),
         "buffers": weighed,
-        "uploads": {name: tree.scale(told["uploads"][name], factors[how]) for name, how in by.items()},
+        "uploads": {name: tree.scale(values["uploads"][name], factors[how]) for name, how in by.items()},
         "reports": {"steps": steps, "lr": lr, "reach": average * steps * lr, "loss": samples * loss},
-        "rows": {name: getattr(own, name).sum() for name in ROWS},
+        "rows": {name: getattr(client, name).sum() for name in ROWS},
     }
 
 
@@ -319,17 +319,17 @@ def _of_sum(total: Tree, left: Sequence[int], results: Results, by: Mapping[str,
 
     Buffers that no client sends are those ``before`` the round.
     """
-    cohort, factors, told = results.cohort, total["factors"], total["reports"]
+    cohort, factors, report_sums = results.cohort, total["factors"], total["reports"]
     whole, clients = factors["average"], len(left)
     if not bool(whole > 0):
         raise TrainingError(f"the weights of round {cohort.round} must add up to more than 0; got {float(whole):g}")
 
     def mean(sums: Tree, like: Tree, factor: Tensor | int) -> Tree:
-        def one(leaf: Tensor, old: Tensor) -> Tensor:
+        def mean_leaf(leaf: Tensor, old: Tensor) -> Tensor:
             new = leaf / factor
             return (new if old.is_floating_point() else new.round()).to(old)
 
-        return tree.map_tree(one, sums, like)
+        return tree.map_tree(mean_leaf, sums, like)
 
     changed = mean(total["delta"], tree.row(cohort.deltas, 0), whole)
     delta = {n: changed.get(n, torch.zeros_like(x)) for n, x in cohort.before.items()}
@@ -338,10 +338,10 @@ def _of_sum(total: Tree, left: Sequence[int], results: Results, by: Mapping[str,
         buffers[name] = mean(sum_, buffers[name], clients if _counts(buffers[name]) else whole)
     divisors = {name: torch.where(sum_ == 0, 1.0, sum_) for name, sum_ in factors.items()} | {"one": torch.ones(())}
     uploads = {n: mean(total["uploads"][n], tree.row(cohort.uploads[n], 0), divisors[how]) for n, how in by.items()}
-    lr, samples = told["lr"] / clients, factors["size"]
-    loss = told["loss"] / samples.clamp(min=1)
+    lr, samples = report_sums["lr"] / clients, factors["size"]
+    loss = report_sums["loss"] / samples.clamp(min=1)
     # steps in units of the mean rate, so that their product is the mean reach of local runs
-    values = (samples, told["reach"] / (whole * lr).clamp(min=1e-300), lr, loss, torch.zeros_like(lr))
+    values = (samples, report_sums["reach"] / (whole * lr).clamp(min=1e-300), lr, loss, torch.zeros_like(lr))
     reports = Report(*(value.reshape(1) for value in values))
     ids = torch.tensor(left)
     seen = cohort._replace(
@@ -349,5 +349,5 @@ def _of_sum(total: Tree, left: Sequence[int], results: Results, by: Mapping[str,
         weights=Weights((factors["update"] / whole).reshape(1), torch.ones(1, dtype=torch.float64)), deltas=None,  # type: ignore[arg-type]
         **{name: rows.reshape(1, 1) for name, rows in total["rows"].items()},
     )  # fmt: skip
-    recorded = seen._replace(reports=reports._replace(steps=told["steps"].reshape(1)))
+    recorded = seen._replace(reports=reports._replace(steps=report_sums["steps"].reshape(1)))
     return Results(seen, delta, tree.expand(buffers, 1), recorded=recorded)

@@ -56,8 +56,8 @@ def slope(value: Callable[[Params], Tensor], params: Params) -> Params:
         grads = torch.autograd.grad(at, list(leaves.values()), create_graph=True, materialize_grads=True)
         return at, dict(zip(leaves, grads, strict=True))
 
-    found: Any = torch.func.vjp(whole, {name: p.detach() for name, p in params.items()}, has_aux=True)
-    return {name: grad.detach() for name, grad in found[2].items()}
+    vjp: Any = torch.func.vjp(whole, {name: p.detach() for name, p in params.items()}, has_aux=True)
+    return {name: grad.detach() for name, grad in vjp[2].items()}
 
 
 def leaves(tree: Tree) -> Iterator[Tensor]:
@@ -126,7 +126,7 @@ def scale(a: Tree, factor: Tensor | float) -> Tree:
 def aggregate(stacked: Tree, weights: Tensor) -> Tree:
     """sum_k weights_k * stacked_k for leaves [K, ...]; integer leaves are taken from the largest weight."""
 
-    def one(leaf: Tensor) -> Tensor:
+    def weighted_sum(leaf: Tensor) -> Tensor:
         if not leaf.is_floating_point():
             return leaf[int(weights.argmax())]
         if len(leaf) == 1:  # the same bits, without the detour over a matrix product
@@ -134,7 +134,7 @@ def aggregate(stacked: Tree, weights: Tensor) -> Tree:
         total: Tensor = torch.tensordot(weights.to(leaf), leaf, dims=1)
         return total
 
-    return map_tree(one, stacked)
+    return map_tree(weighted_sum, stacked)
 
 
 def mean(trees: Sequence[Tree], weights: Sequence[float]) -> Tree:
@@ -151,13 +151,13 @@ def mean(trees: Sequence[Tree], weights: Sequence[float]) -> Tree:
         {'w': tensor([3.])}
     """
 
-    def one(*leaves: Tensor) -> Tensor:
+    def weighted_mean(*leaves: Tensor) -> Tensor:
         if not leaves[-1].is_floating_point():
             return leaves[-1]
         terms = [leaf.double() * weight for leaf, weight in zip(leaves, weights, strict=True)]
         return (torch.stack(terms).sum(0) / sum(weights)).to(leaves[-1])
 
-    return map_tree(one, *trees)
+    return map_tree(weighted_mean, *trees)
 
 
 def where(condition: Tensor, a: Tree, b: Tree) -> Tree:

@@ -16,7 +16,7 @@ from scipy import stats
 import fedskew as fs
 from fedskew.advice import evidence
 from fedskew.advice.adviser import NEAR, UNITS, advise, distance, needs, rule
-from fedskew.advice.evidence import LONGER, Federation, Gain, descriptors, packaged
+from fedskew.advice.evidence import LONGER, Gain, Measured, descriptors, packaged
 from fedskew.advice.table import advice_table
 from fedskew.config.flags import experiment_from
 from fedskew.config.recorded import Run
@@ -33,10 +33,10 @@ HELPS, OPEN = Gain(0.05, 0.02, 0.08, 5), Gain(0.05, -0.02, 0.12, 5)
 
 def federation(
     counts: np.ndarray, name: str = "made up", data: str = "toy", **gains: Gain | dict[str, Gain]
-) -> Federation:
+) -> Measured:
     """A federation with these gains in accuracy, or by several numbers."""
     by = {m: dict(g) if isinstance(g, dict) else {"accuracy": g} for m, g in gains.items()}
-    return Federation(name, "made up", data, "mlp", "", descriptors(counts), "fedavg", 0.7, {}, by, {})
+    return Measured(name, "made up", data, "mlp", "", descriptors(counts), "fedavg", 0.7, {}, by, {})
 
 
 def shown(advice: Any, capsys: pytest.CaptureFixture[str]) -> str:
@@ -199,7 +199,7 @@ def test_measure_and_top() -> None:
     assert advise(SKEWED, (one,), measure="macro_f1").worth_trying == ()
 
 
-# Evidence of runs.
+# Measured of runs.
 
 
 def run(words: str, accuracy: float | None, seed: int = 0, **more: Any) -> tuple[str, Run]:
@@ -209,7 +209,7 @@ def run(words: str, accuracy: float | None, seed: int = 0, **more: Any) -> tuple
     return "made up", Run(Path(f"{words} {seed}"), {**config, "fingerprint": "f"}, [], summary)
 
 
-def of(*runs: tuple[str, Run]) -> list[Federation]:
+def of(*runs: tuple[str, Run]) -> list[Measured]:
     found, left = made_evidence.measured(runs, lambda _: descriptors(SKEWED))
     assert not left, left
     return found
@@ -282,7 +282,7 @@ def test_averaged_numbers_and_more_work_are_used_where_records_have_them() -> No
 def test_the_packaged_evidence_is_what_the_results_make() -> None:
     """All but the descriptors, which need the data: see the next test. Mend by `python scripts/make_evidence.py`."""
     text = (ROOT / "src/fedskew/advice/evidence.json").read_text(encoding="utf-8")
-    plain = dict.fromkeys((*evidence.KEPT, "participation"), 0.0)
+    plain = dict.fromkeys((*evidence.DESCRIPTORS, "participation"), 0.0)
     kept = [{**one, "descriptors": plain} for one in json.loads(text)]
     assert json.loads(made_evidence.made(describe=lambda _: plain)) == kept and len(text) < 140_000
 

@@ -22,7 +22,7 @@ from fedskew.data.arrays import build
 from fedskew.data.counts import read_counts
 from fedskew.data.encoding import Column, Encoding
 from fedskew.data.sources import cache
-from fedskew.data.sources.files import Known, md5_of, rows_digest
+from fedskew.data.sources.files import SplitFacts, md5_of, rows_digest
 from fedskew.data.sources.published import IDX, Cifar10, Cifar100, Mnist
 from fedskew.errors import DataError
 from support.attack import Line, some
@@ -66,8 +66,8 @@ def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "store", lambda key, data: None)
 
 
-def facts_of(x: np.ndarray, y: np.ndarray) -> Known:
-    return Known(len(y), rows_digest(x, y), md5_of(y.astype(np.uint8)))
+def facts_of(x: np.ndarray, y: np.ndarray) -> SplitFacts:
+    return SplitFacts(len(y), rows_digest(x, y), md5_of(y.astype(np.uint8)))
 
 
 def images(rows: int, seed: int, shape: tuple[int, ...] = (1, 28, 28)) -> tuple[np.ndarray, np.ndarray]:

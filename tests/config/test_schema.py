@@ -22,7 +22,7 @@ def unnamed(value: Any, kind: Any, where: str) -> Iterator[str]:
         for name, entry in value.items():
             if name in hints:
                 yield from unnamed(entry, hints[name], f"{where}.{name}")
-            elif objects[0] is not schema.Named:
+            elif objects[0] is not schema.NamedSpec:
                 yield f"{where}.{name}"
     elif isinstance(value, dict | list) and inner:
         for entry in value.values() if isinstance(value, dict) else value:

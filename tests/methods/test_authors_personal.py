@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fedskew import methods as m
 from fedskew import server
-from fedskew.client import KEPT
+from fedskew.client import PRIVATE
 from fedskew.engines.evaluation import personal_model
 from fedskew.method import Method
 from fedskew.method.steps import SGD
@@ -102,7 +102,7 @@ def test_fedrep(tau: int, engine: str) -> None:
     replay, method = trained(m.fedrep(tau), engine, network(), EVERYBODY, momentum=told["momentum"])
     averages(replay, told, "0.")
     for k, want in enumerate(told["own"]):
-        close(replay.memory(k, KEPT)["params"], want)
+        close(replay.memory(k, PRIVATE)["params"], want)
     last = method.with_("alternating", last=10, last_lr=TOLD["lr"])
     for k, want in enumerate(told["last"]):
         close(personal(replay, last, k), want)
@@ -123,7 +123,7 @@ def test_fedbn(engine: str) -> None:
     replay, _ = trained(m.fedbn(), engine, network(nn.BatchNorm1d(4)), EVERYBODY)
     averages(replay, told, "0.", "3.")
     for k, want in enumerate(told["own"]):
-        kept = replay.memory(k, KEPT)
+        kept = replay.memory(k, PRIVATE)
         statistics = {n: v for n, v in kept["buffers"].items() if "running" in n}
         close({**kept["params"], **statistics}, want, atol=5e-8)  # the momentum of 0.1 is a float32 here
 

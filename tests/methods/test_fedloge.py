@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import fedskew as fs
 from fedskew import functional as F
 from fedskew import rng
-from fedskew.client import KEPT
+from fedskew.client import PRIVATE
 from fedskew.errors import FieldError
 from fedskew.method import Method
 from fedskew.method.keeping import Frozen
@@ -58,7 +58,7 @@ def test_the_authors_code_gives_the_same_rounds(engine: str) -> None:
         close(done.after, wanted["shared"], NAMES[:2])
     result = replay.result
     for k, (own, personal) in enumerate(zip(TOLD["own"], TOLD["personal"], strict=True)):
-        kept = replay.memory(k, KEPT)["params"]
+        kept = replay.memory(k, PRIVATE)["params"]
         close(kept, own, NAMES[2:])
         ctx: Any = type("C", (), {"task": result.task})
         close(RealignedHeads().personalize({**result.state.params, **kept}, ctx, lambda p: p), personal, ("2.",))

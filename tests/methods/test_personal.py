@@ -17,7 +17,7 @@ import torch
 import fedskew as fs
 from fedskew import methods as m
 from fedskew import tree
-from fedskew.client import KEPT
+from fedskew.client import PRIVATE
 from fedskew.errors import ConfigError, FieldError
 from fedskew.method import Method
 from fedskew.method.keeping import Frozen, Private
@@ -48,7 +48,7 @@ def test_rounds_agree_with_the_oracle(name: str, engine: str) -> None:
     for k, kept in told.own.items():
         memory = replay.engine.memory.get(k)
         if told.private:
-            agree(tree.map_tree(torch.Tensor.numpy, memory[KEPT]["params"]), kept["private"], f"private of client {k}")
+            agree(tree.map_tree(torch.Tensor.numpy, memory[PRIVATE]["params"]), kept["private"], f"private of {k}")
         if told.tie is not None or told.mix:
             agree(tree.map_tree(torch.Tensor.numpy, memory[method.local.name]["own"]), kept["v"], f"v of client {k}")
         if told.mix:

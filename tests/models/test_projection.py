@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 import fedskew as fs
-from fedskew.data.inputs import Store
+from fedskew.data.inputs import RowStore
 from fedskew.errors import ConfigError
 from fedskew.models import MLP, MODELS, build, projected
 from fedskew.models.prepare import prepare
@@ -101,7 +101,7 @@ def test_the_saved_model_is_the_network_with_its_head(tmp_path: Path) -> None:
     )
     network.load_state_dict(saved)
     data = fed.dataset
-    rows = Store(data.x_test, data.y_test, data.mean, data.std, torch.float32).floats(slice(None))
+    rows = RowStore(data.x_test, data.y_test, data.mean, data.std, torch.float32).floats(slice(None))
     right = (network(rows).argmax(1) == fed.dataset.y_test).float().mean()
     assert float(right) == pytest.approx(result.summary["final_accuracy"], abs=1e-6)
 

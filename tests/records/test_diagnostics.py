@@ -19,7 +19,7 @@ from fedskew.errors import ConfigError
 from fedskew.method.paces import Fixed
 from fedskew.records import diagnostics
 from fedskew.records import folder as records
-from fedskew.records.diagnostics import DIAGNOSTICS, Diagnostics, Moment
+from fedskew.records.diagnostics import DIAGNOSTICS, Diagnostics, RoundSnapshot
 from fedskew.types import Cohort, Params, Report, Task, Weights
 from support.command import mistake
 from support.federations import blobs, skewed
@@ -40,7 +40,7 @@ def told(result: fs.Result, name: str, number: int = -1) -> Any:
     return result.rounds[number]["diagnostics"][name]
 
 
-def a_moment(deltas: Params, weights: list[float], before: Params, after: Params) -> Moment:
+def a_moment(deltas: Params, weights: list[float], before: Params, after: Params) -> RoundSnapshot:
     """A round of two clients, of which only what parameters say is real."""
     k = len(weights)
     used = torch.tensor([[4, 0, 0], [1, 3, 0]])
@@ -54,7 +54,7 @@ def a_moment(deltas: Params, weights: list[float], before: Params, after: Params
     def nothing(*_: Any) -> Any:
         raise AssertionError("no model is asked")
 
-    return Moment(
+    return RoundSnapshot(
         1, cohort, Weights(torch.tensor(weights), torch.tensor(weights)), before, after, after, {}, {}, {},
         torch.ones(3), deltas, nothing, nothing, torch.zeros(1), nothing,
     )  # fmt: skip

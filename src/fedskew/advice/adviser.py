@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from fedskew.advice.evidence import LONGER, MEASURES, MODELS, Federation, Gain, descriptors, packaged
+from fedskew.advice.evidence import LONGER, MEASURES, MODELS, Gain, Measured, descriptors, packaged
 from fedskew.data.describe import Source, counted
 from fedskew.errors import require, unknown
 from fedskew.methods import METHODS
@@ -45,7 +45,7 @@ UNITS: dict[str, tuple[float, Callable[[float], float]]] = {  # descriptor -> (o
 class Neighbour(NamedTuple):
     """A measured federation, and how far it is."""
 
-    federation: Federation
+    federation: Measured
     distance: float
 
 
@@ -101,8 +101,8 @@ class Advice(NamedTuple):
         """The same as plain values."""
         near = [{**n.federation._asdict(), "distance": n.distance} for n in self.neighbours]
         worth = [suggestion._asdict() for suggestion in self.worth_trying]
-        told = {"worth_trying": worth, "neighbours": near, "rule": self.rule and self.rule._asdict(), "near": NEAR}
-        return {**self._asdict(), **told, "fedavg": [one._asdict() for one in self.fedavg]}
+        plain = {"worth_trying": worth, "neighbours": near, "rule": self.rule and self.rule._asdict(), "near": NEAR}
+        return {**self._asdict(), **plain, "fedavg": [means._asdict() for means in self.fedavg]}
 
 
 def distance(a: dict[str, float], b: dict[str, float]) -> float:
@@ -113,7 +113,7 @@ def distance(a: dict[str, float], b: dict[str, float]) -> float:
 
 def advise(
     source: Source,
-    evidence: Sequence[Federation] | None = None,
+    evidence: Sequence[Measured] | None = None,
     *,
     model: str | None = None,
     cohort: int | None = None,
@@ -144,7 +144,7 @@ def advise(
     close = [n.federation for n in near if n.distance <= NEAR]
     worth, unjudged, others = _methods(close, measure)
     means = _means(close, measure)
-    unmeasured = tuple(name for name in COSTS if close and name not in {one.name for one in means})
+    unmeasured = tuple(name for name in COSTS if close and name not in {control.name for control in means})
     notes = []
     for what, mine, theirs in (
         ("data", about.facts.get("dataset"), [f.data for f in close]),
@@ -154,8 +154,8 @@ def advise(
             yours = f"yours is {mine!r}" if mine else "yours is not named"
             notes.append(f"the {what} there: {', '.join(dict.fromkeys(theirs))}; {yours}, and gains may differ")
     everywhere = rule(known, measure)
-    told = tuple(worth[:top]), unjudged, others, tuple(near), everywhere, tuple(notes)
-    return Advice(about.title, measure, here, means, unmeasured, *told)
+    findings = tuple(worth[:top]), unjudged, others, tuple(near), everywhere, tuple(notes)
+    return Advice(about.title, measure, here, means, unmeasured, *findings)
 
 
 def controlled(by: dict[str, Gain], measure: str) -> Gain:
@@ -174,7 +174,7 @@ def _harms(gain: Gain) -> bool:
     return high < 0 and low < -POINT
 
 
-def _means(close: Sequence[Federation], measure: str) -> tuple[Means, ...]:
+def _means(close: Sequence[Measured], measure: str) -> tuple[Means, ...]:
     """What FedAvg can have on these federations, the cheapest first."""
     means = []
     for name, cost in COSTS.items():
@@ -183,8 +183,8 @@ def _means(close: Sequence[Federation], measure: str) -> tuple[Means, ...]:
         if on:
             times = [f.works[LONGER][0] for f in close if LONGER in f.works]
             fits = [f.exchanges for f in close if f.exchanges is not None]
-            told = cost.format(exchanges=_range(fits, ".0f"), times=_range(times, ".2g"))
-            means.append(Means(name, statistics.fmean(gain.mean for gain in on.values()), on, told))
+            cost_text = cost.format(exchanges=_range(fits, ".0f"), times=_range(times, ".2g"))
+            means.append(Means(name, statistics.fmean(gain.mean for gain in on.values()), on, cost_text))
     return tuple(means)
 
 
@@ -194,7 +194,7 @@ def _range(values: Sequence[float | None], digits: str) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _methods(close: Sequence[Federation], measure: str) -> tuple[list[Suggestion], dict[str, float], dict[str, float]]:
+def _methods(close: Sequence[Measured], measure: str) -> tuple[list[Suggestion], dict[str, float], dict[str, float]]:
     """(what is worth trying, mean gains of what has no verdict, of what else was measured), the greatest first."""
     on: dict[str, dict[int, dict[str, Gain]]] = {}
     for place, federation in enumerate(close, 1):
@@ -206,12 +206,13 @@ def _methods(close: Sequence[Federation], measure: str) -> tuple[list[Suggestion
     worth, unjudged, others = list[Suggestion](), dict[str, float](), dict[str, float]()
     for method in sorted(mean, key=lambda m: -mean[m]):
         works = {place: work for place in on[method] if (work := close[place - 1].works.get(method))}
-        told = {place: verdict_on(by, measure, works.get(place)) for place, by in on[method].items()}
-        shown = any(gains[method][place].interval.gains and one.startswith((OWN, OPEN)) for place, one in told.items())
+        verdicts = {place: verdict_on(by, measure, works.get(place)) for place, by in on[method].items()}
+        standing = [place for place, words in verdicts.items() if words.startswith((OWN, OPEN))]
+        shown = any(gains[method][place].interval.gains for place in standing)
         if shown and mean[method] > 0 and not any(map(_harms, gains[method].values())):
-            worth.append(Suggestion(method, mean[method], on[method], told, works, needs(method)))
+            worth.append(Suggestion(method, mean[method], on[method], verdicts, works, needs(method)))
         else:
-            (unjudged if {*told.values()} == {NO_VERDICT} else others)[method] = mean[method]
+            (unjudged if {*verdicts.values()} == {NO_VERDICT} else others)[method] = mean[method]
     return worth, unjudged, others
 
 
@@ -233,7 +234,7 @@ def is_strong(descriptors: dict[str, float]) -> bool:
     return descriptors["js_mean"] >= STRONG * math.log(2)
 
 
-def rule(known: Sequence[Federation], measure: str = "accuracy") -> Rule | None:
+def rule(known: Sequence[Measured], measure: str = "accuracy") -> Rule | None:
     """The method that is best on average under strong skew, and what it gains there.
 
     Methods are compared that were measured with every dataset, on the federations that have all of them. None where
@@ -246,7 +247,7 @@ def rule(known: Sequence[Federation], measure: str = "accuracy") -> Rule | None:
     whole = [f for f in known if wide and all(measure in f.gains.get(m, {}) for m in wide)]
     strong, weak = ([f for f in whole if is_strong(f.descriptors) is side] for side in (True, False))
 
-    def mean(method: str, there: Sequence[Federation]) -> float:
+    def mean(method: str, there: Sequence[Measured]) -> float:
         return statistics.fmean(controlled(f.gains[method], measure).mean for f in there) if there else 0.0
 
     chosen = {max(wide, key=lambda m: mean(m, [f for f in strong if f.data != left])) for left in data if wide}
@@ -265,9 +266,9 @@ def needs(method: str) -> str:
     if bare not in METHODS:
         return "unknown: a composition"
     known = [component for _, component in METHODS[bare]().ingredients()]
-    told = [", ".join(dict.fromkeys([str(read) for c in known for read in c.reads])) or "nothing beside the model"]
+    clauses = [", ".join(dict.fromkeys([str(read) for c in known for read in c.reads])) or "nothing beside the model"]
     for what in ("uploads", "downloads"):
         more = dict.fromkeys(getattr(c, what) for c in known if getattr(c, what))
-        told += [f"{what} {', '.join(more)} more"] if more else []
+        clauses += [f"{what} {', '.join(more)} more"] if more else []
     rows = max(c.auxiliary for c in known)
-    return "; ".join([*told, *([f"NEEDS {rows} rows of each class at the server"] if rows else [])])
+    return "; ".join([*clauses, *([f"NEEDS {rows} rows of each class at the server"] if rows else [])])

@@ -13,7 +13,7 @@ MEASURES = {"accuracy": "mean10_accuracy", "macro_f1": "mean10_macro_f1"}  # mea
 WORST = "worst_recall"  # the recall of the worst class after the last round
 MODELS = {RAW: "", "averaged": AVERAGED, "fitted": FITTED, "both": f"{AVERAGED}{FITTED}", "work": "work_"}  # prefixes
 LONGER = "fedavg, longer"
-KEPT = ("js_mean", "missing_rate", "quantity_gini", "classes", "clients", "size_median")  # of `skew.summary`
+DESCRIPTORS = ("js_mean", "missing_rate", "quantity_gini", "classes", "clients", "size_median")  # of `skew.summary`
 
 
 class Gain(NamedTuple):
@@ -32,7 +32,7 @@ class Gain(NamedTuple):
         return Interval(self.mean, self.low, self.high, self.seeds)
 
 
-class Federation(NamedTuple):
+class Measured(NamedTuple):
     """A measured federation. Numbers of a model are called by its prefix of `MODELS`: "fitted_accuracy"."""
 
     name: str
@@ -57,14 +57,14 @@ def descriptors(counts: Any, cohort: int | None = None) -> dict[str, float]:
         cohort: Clients of a round; None: not known, and the share is left out.
     """
     summary = skew.summary(counts, most=2)  # none of these numbers is over pairs of clients
-    told = {name: round(float(summary[name]), 4) for name in KEPT}  # type: ignore[arg-type]
-    return told | ({} if cohort is None else {"participation": round(cohort / told["clients"], 4)})
+    values = {name: round(float(summary[name]), 4) for name in DESCRIPTORS}  # type: ignore[arg-type]
+    return values | ({} if cohort is None else {"participation": round(cohort / values["clients"], 4)})
 
 
-def packaged() -> list[Federation]:
+def packaged() -> list[Measured]:
     """The federations that come with fedskew, from scripts/make_evidence.py."""
     text = resources.files("fedskew.advice").joinpath("evidence.json").read_text(encoding="utf-8")
-    plain = [Federation(**content) for content in json.loads(text)]
+    plain = [Measured(**content) for content in json.loads(text)]
     return [
         f._replace(
             fedavg={n: Gain(*values) for n, values in f.fedavg.items()},

@@ -38,7 +38,7 @@ def _reads(components: Iterable[Component]) -> list[Read]:
 
 def _facts(components: Iterable[Component], fact: str) -> list[str]:
     """What they say of one of `FACTS`, each once."""
-    return list(dict.fromkeys(told for c in components if (told := getattr(c, fact))))
+    return list(dict.fromkeys(statement for c in components if (statement := getattr(c, fact))))
 
 
 def _papers(method: Method) -> list[str]:
@@ -120,16 +120,16 @@ def explained(name: str) -> str:
     head = f"{name}, an ingredient: --{slot} {name}"
     made = TABLES[slot][name]()
     users = [n for n, f in sorted(methods.METHODS.items()) if name in {i.name for _, i in f().ingredients()}]
-    told = [f"used by: {', '.join(users) or 'no method of the table'}", *_costs([made], [made.reference])]
-    return "\n".join([head, "", *told, "", *_formula(made, slot if slot != "parts" else f"parts.{name}")])
+    lines = [f"used by: {', '.join(users) or 'no method of the table'}", *_costs([made], [made.reference])]
+    return "\n".join([head, "", *lines, "", *_formula(made, slot if slot != "parts" else f"parts.{name}")])
 
 
 def _explained_method(factory: Any, method: Method) -> str:
     plain = methods.METHODS["fedavg"]()
     same = {c.name for c in plain.components}
-    own = [(place, i) for place, i in method.ingredients() if i.name not in same] or list(method.ingredients())
+    ingredients = [(place, i) for place, i in method.ingredients() if i.name not in same] or list(method.ingredients())
     text = prose(factory)
-    beyond = ", ".join(i.name for place, i in own) if own[0][1].name not in same else ""
+    beyond = ", ".join(i.name for place, i in ingredients) if ingredients[0][1].name not in same else ""
     head = [f"{method.name}, a method: fedskew run {method.name}", "", text, ""]
     head += [f"beyond FedAvg: {beyond}"] if beyond else []
     pace = [
@@ -140,7 +140,7 @@ def _explained_method(factory: Any, method: Method) -> str:
     ]
     head += [f"settings of its own: {', '.join(pace)}"] if pace else []
     lines = [*head, *_costs([component for _, component in method.ingredients()], _papers(method))]
-    for place, ingredient in own:
+    for place, ingredient in ingredients:
         slot = "parts" if place.startswith("parts") else place
         lines += ["", f"{ingredient.name} (--{slot} {ingredient.name})", "", *_formula(ingredient, place)]
     return "\n".join([*lines, "", f"`fedskew run {method.name} --help` lists every option of a run"])
@@ -172,8 +172,8 @@ def citations(names: list[str]) -> list[str]:
     A method has its own paper, and those of its components that name one. Raises ConfigError for an unknown name, and
     for one without a paper.
     """
-    told = [named for name in names for named in _cited(name)]
-    return [software() if key == ITSELF else bibtex(key) for key in dict.fromkeys(told)]
+    keys = [named for name in names for named in _cited(name)]
+    return [software() if key == ITSELF else bibtex(key) for key in dict.fromkeys(keys)]
 
 
 def _cited(name: str) -> list[str]:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
-from fedskew.errors import insist
+from fedskew.errors import ensure_interrupt
 
 INTERRUPTED = 130  # exit code of a command that was asked to end
 # SIGTERM comes from schedulers, containers and `kill`; SIGHUP from a terminal that is closed, and nohup ignores it
@@ -65,7 +65,7 @@ def end() -> None:
         for number in ASKED:
             if signal.getsignal(number) in (signal.SIG_DFL, _leave):
                 signal.signal(number, _stop)
-        insist(lambda: bool(_got), _again)
+        ensure_interrupt(lambda: bool(_got), _again)
 
 
 def over(code: int) -> int:

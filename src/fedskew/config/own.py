@@ -75,14 +75,14 @@ def sources(experiment: Any, earlier: bool = False) -> dict[str, str]:
     """
     data = experiment.data
     digests = {data.name: data.dataset.fingerprint} if isinstance(data, LoadedDataset) else {}
-    return digests | {name_of(one): source for one in _own(experiment) if (source := source_of(one, earlier))}
+    return digests | {name_of(part): source for part in _own(experiment) if (source := source_of(part, earlier))}
 
 
 def is_named(experiment: Any) -> bool:
     """Whether a file can name all of an experiment: what is of the user's own has a name in a table, by a plug-in."""
     if isinstance(experiment.data, LoadedDataset):
         return False
-    return all(any(table.get(name_of(one)) is type(one) for table in TABLES.values()) for one in _own(experiment))
+    return all(any(table.get(name_of(part)) is type(part) for table in TABLES.values()) for part in _own(experiment))
 
 
 def has_own(experiment: Any) -> bool:
@@ -94,10 +94,10 @@ def _own(experiment: Any) -> list[Any]:
     """The ingredients, the partitioner and the network that are not fedskew's."""
     method = experiment.method
     parts = [*method.parts, *(getattr(method, slot) for slot in SLOTS), experiment.partition, experiment.model]
-    for one in parts:  # which grows; one call for all, since every run asks
-        held = [getattr(one, f.name) for f in dataclasses.fields(one)] if dataclasses.is_dataclass(one) else []
+    for part in parts:  # which grows; one call for all, since every run asks
+        held = [getattr(part, f.name) for f in dataclasses.fields(part)] if dataclasses.is_dataclass(part) else []
         parts += [inner for inner in held if isinstance(inner, Component)]
-    return [one for one in parts if not type(one).__module__.startswith("fedskew.")]
+    return [part for part in parts if not type(part).__module__.startswith("fedskew.")]
 
 
 def name_of(value: Any) -> str:
@@ -230,12 +230,12 @@ class _Reader:
             self.seen.add(id(value))
             yield from self.of_function(value, where)
         elif isinstance(value, tuple) or (read and isinstance(value, list)):
-            for one in value:
-                yield from self.of_value(one, where, read)
+            for element in value:
+                yield from self.of_value(element, where, read)
         elif read and isinstance(value, Mapping):
-            for name, one in value.items():
+            for name, entry in value.items():
                 yield repr(name)
-                yield from self.of_value(one, f"{where}.{name}", read)
+                yield from self.of_value(entry, f"{where}.{name}", read)
         elif read and isinstance(value, Tensor):
             content = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
             yield f"{value.dtype} {tuple(value.shape)} {hashlib.sha256(content).hexdigest()}"
@@ -269,7 +269,7 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 def _executed(code: types.CodeType) -> str:
     """What code does, whatever its file says by now: instructions, names and constants."""
-    plain = sorted(repr(one) for one in code.co_consts if isinstance(one, (*PLAIN, tuple)))
+    plain = sorted(repr(constant) for constant in code.co_consts if isinstance(constant, (*PLAIN, tuple)))
     return json.dumps([code.co_code.hex(), code.co_names, plain])
 
 
@@ -292,7 +292,7 @@ def _definitions(text: str) -> dict[tuple[int, str], tuple[ast.AST, types.CodeTy
         return {}
     codes = {(code.co_firstlineno, code.co_name): code for code in _codes(whole)}
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    places = [(min(one.lineno for one in (node, *node.decorator_list)), node.name) for node in nodes]
+    places = [(min(inner.lineno for inner in (node, *node.decorator_list)), node.name) for node in nodes]
     return {place: (node, codes[place]) for place, node in zip(places, nodes, strict=True) if place in codes}
 
 
@@ -305,9 +305,9 @@ def _normal(node: Any, parent: type = ast.Module) -> Iterator[str]:
     """
     if isinstance(node, list):
         yield "["
-        for one in node:
-            if not (parent is ast.JoinedStr and getattr(one, "value", None) == ""):  # which Python 3.12 adds
-                yield from _normal(one, parent)
+        for child in node:
+            if not (parent is ast.JoinedStr and getattr(child, "value", None) == ""):  # which Python 3.12 adds
+                yield from _normal(child, parent)
         yield "]"
     elif not isinstance(node, ast.AST):
         yield node if isinstance(node, str) else f"{type(node).__name__} {node!r}"

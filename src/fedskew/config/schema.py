@@ -17,7 +17,7 @@ BOUNDED = {int: Whole, float: Real, int | None: Whole | None, float | None: Numb
 CLASSES = (*PER_CLASS, "support")  # a number for each
 
 
-class Named(TypedDict):
+class NamedSpec(TypedDict):
     """An ingredient with its options."""
 
     name: str
@@ -33,9 +33,9 @@ class Collapsed(TypedDict):
     round: Whole
 
 
-Method = entries("Method", {"name": str}, {"parts": list[Named], "preset": str, **dict.fromkeys(SLOTS, Named)})
+Method = entries("Method", {"name": str}, {"parts": list[NamedSpec], "preset": str, **dict.fromkeys(SLOTS, NamedSpec)})
 Config = entries("Config", {}, {
-    "method": str | Method, **dict.fromkeys(("data", "partition", "model"), str | Named),
+    "method": str | Method, **dict.fromkeys(("data", "partition", "model"), str | NamedSpec),
     **{name: BOUNDED.get(plain, plain) for kind in (Settings, Division) for name, plain in plain_types(kind).items()},
     **dict.fromkeys(("label_names", "processors", "disclosed"), list[str]), "fingerprint": str, "started_by": str,
     "counts": list[list[Whole]], "own_data": bool,

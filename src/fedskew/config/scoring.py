@@ -61,7 +61,7 @@ class RowScores:
         rest = [name for name in self.label_names if name != self.decision.positive]
         other = rest[0] if len(rest) == 1 else f"not {self.decision.positive}"
         chosen = self.decision(self.probabilities, self.whose)
-        return [self.decision.positive if one else other for one in chosen]
+        return [self.decision.positive if positive else other for positive in chosen]
 
     @property
     def whose(self) -> list[str] | None:

@@ -153,8 +153,8 @@ def _of_csv(file: Path) -> Consortium:
     claim(rows, file, "have a line of counts for each client, after a head of class names or none")
     insist_on_width(file, [(1, head or rows[0][1]), *rows], width)
     rule = "have a row for each client and a column for each class"
-    told = LABELED & {*map(folded, head)} or (len(head) > 2 and all(map(OWNERS.fullmatch, head[1:])))
-    claim(not told, file, rule, ",".join(head), "a table with a row for each class must be turned")
+    transposed = LABELED & {*map(folded, head)} or (len(head) > 2 and all(map(OWNERS.fullmatch, head[1:])))
+    claim(not transposed, file, rule, ",".join(head), "a table with a row for each class must be turned")
     usual = [name.lower() if name.lower() in (*CLIENTS, *FACTS) else name for name in head]
     insist_on_different(file, [folded(value_of(name)) for name in usual])
     holds = "" not in usual[1:] and not {*CLIENTS} <= {*usual}

@@ -190,17 +190,17 @@ def _data(d: dict[str, Any]) -> list[tuple[str, ...]]:
 
 def _clients(d: dict[str, Any]) -> list[tuple[str, ...]]:
     """Lines of the section about the clients."""
-    sizes = f"median; {_plain(d['size_min'])} to {_plain(d['size_max'])}"
-    held = f"mean; {_plain(d['labels_min'])} to {_plain(d['labels_max'])}, of those with rows"
+    sizes = f"median; {_decimal(d['size_min'])} to {_decimal(d['size_max'])}"
+    held = f"mean; {_decimal(d['labels_min'])} to {_decimal(d['labels_max'])}, of those with rows"
     rows = f"of the {d['empty_clients']}; they hold {d['heldout_clients_rows']:,} rows" if "heldout_count" in d else ""
     left = [("clients held out", f"{d['heldout_count']:,}", rows)] if rows else []
     labels = f"{d['effective_classes_mean']:.1f}"
-    one = f"holds {d['stray_classes']} classes, {d['stray_one_row']} with one row" if "stray_client" in d else ""
-    stray = [("client with stray rows", str(d["stray_client"]), one)] if one else []
+    stray_rows = f"holds {d['stray_classes']} classes, {d['stray_one_row']} with one row" if "stray_client" in d else ""
+    stray = [("client with stray rows", str(d["stray_client"]), stray_rows)] if stray_rows else []
     return [
         ("clients", f"{d['clients']:,}", f"{d['empty_clients']} without rows"),
         *left,
-        ("rows of a client", _plain(d["size_median"]), sizes),
+        ("rows of a client", _decimal(d["size_median"]), sizes),
         ("classes of a client", f"{d['labels_mean']:.1f}", held),
         *stray,
         ("effective clients", f"{d['effective_clients']:.1f}", f"1 / sum (n_k / n)²; at most {d['clients']}", WIDE),
@@ -262,11 +262,11 @@ def _by_name(counts: Counted, names: Sequence[str]) -> Iterator[Table]:
     for head in ("rows", *counts.class_names):
         view.add_column(head, justify="right")
     for name, rows in zip(names, counts.counts.tolist(), strict=True):
-        view.add_row(*map(Text, (name, _plain(sum(rows)), *(f"{n / max(sum(rows), 1):.1%}" for n in rows))))
+        view.add_row(*map(Text, (name, _decimal(sum(rows)), *(f"{n / max(sum(rows), 1):.1%}" for n in rows))))
     yield view
 
 
-def _plain(value: float) -> str:
+def _decimal(value: float) -> str:
     """A number with one decimal, without ".0"."""
     return f"{value:,.1f}".removesuffix(".0")
 

@@ -81,8 +81,8 @@ class Notation(Checked):
 
     def blank(self, word: str) -> bool:
         """Whether a cell of a column of words has none."""
-        one = str if self.case == "keep" else folded
-        return not word or one(word) in map(one, self.missing_words or ())
+        spelling = str if self.case == "keep" else folded
+        return not word or spelling(word) in map(spelling, self.missing_words or ())
 
     def numeric(self, names: Iterable[str]) -> bool:
         """Whether all names are numbers, of which 1 and 1.0 are one; 1.000 is none where the point parts thousands."""
@@ -115,13 +115,13 @@ class Notation(Checked):
         words, at = np.unique(spelt(values), return_inverse=True)
         numeric = self.numeric(known)
         keys = [self.key(word, numeric) for word in named(np.array(known, str)).tolist()]
-        twice, by = Counter(keys), dict(zip(keys, known, strict=True)) | {word: word for word in known}
+        times, by = Counter(keys), dict(zip(keys, known, strict=True)) | {word: word for word in known}
 
         def name(word: str) -> str:
             if word in by and by[word] == word:
                 return word
             key = self.key(word, numeric)
-            return "" if self.blank(word) else by[key] if twice[key] == 1 else word
+            return "" if self.blank(word) else by[key] if times[key] == 1 else word
 
         return np.array([name(word) for word in words.tolist()], dtype=str)[at] if len(words) else words
 
@@ -251,11 +251,11 @@ class Encoding(Checked):
         claim(len(lengths) == 1, what, "have columns of one length", ", ".join(map(str, sorted(lengths))))
         numbers = range(lengths.pop()) if rows is None else rows
         x = np.concatenate([self._features(column, read[column.name], what, numbers) for column in self.columns], 1)
-        said = [f"{what}: {note}" for c in self.columns for note in c.notes(read[c.name], new, self.notation)]
-        for note in said if notes is None else ():
-            warnings.warn(note, RuntimeWarning, stacklevel=2)
+        remarks = [f"{what}: {remark}" for c in self.columns for remark in c.notes(read[c.name], new, self.notation)]
+        for remark in remarks if notes is None else ():
+            warnings.warn(remark, RuntimeWarning, stacklevel=2)
         if notes is not None:
-            notes += said
+            notes += remarks
         return x
 
     def blocks(self) -> Iterator[tuple[Column, slice]]:

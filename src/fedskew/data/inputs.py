@@ -59,9 +59,9 @@ class Inputs(Checked):
         images, encoding = data.x.dtype == torch.uint8, data.encoding and data.encoding.seen(data.x.numpy())
         return Inputs(data.shape, images, data.mean, data.std, encoding, data.class_names)
 
-    def store(self, x: Tensor, y: Tensor, dtype: torch.dtype) -> Store:
+    def store(self, x: Tensor, y: Tensor, dtype: torch.dtype) -> RowStore:
         """Samples and labels as what an evaluation reads, images normalised as in training."""
-        return Store(x, y, self.mean, self.std, dtype)
+        return RowStore(x, y, self.mean, self.std, dtype)
 
     def samples(
         self, x: Any, *, encoded: bool = False, what: str = "x", rows: Sequence[int] | None = None,
@@ -183,12 +183,12 @@ def same_file(path: str | None, other: str | None) -> bool:
     """Whether two paths name one file that exists."""
     if not path or not other:
         return False
-    one, two = Path(path).expanduser(), Path(other).expanduser()
-    return one.exists() and two.exists() and one.samefile(two)
+    first, second = Path(path).expanduser(), Path(other).expanduser()
+    return first.exists() and second.exists() and first.samefile(second)
 
 
 @dataclass(frozen=True, eq=False)
-class Store:
+class RowStore:
     """Rows as stored (uint8 images or float features), and how to make floats of them."""
 
     x: Tensor  # [n, ...]

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from fedskew import client as rounds
 from fedskew import rng, tree
-from fedskew.client import KEPT, Job
+from fedskew.client import PRIVATE, Job
 from fedskew.data.federation import Federation
-from fedskew.data.inputs import Store
+from fedskew.data.inputs import RowStore
 from fedskew.engines.clients import ClientMemory, Clients, RowSource, auxiliary_source, client_source
 from fedskew.engines.evaluation import Evaluator, Models, Tested, personal_model, shares_of, tested
 from fedskew.engines.fitting import LIMIT, ClientLogits, Fit, check_limit, fits_by
@@ -140,7 +140,7 @@ class LocalEngine:
         made = {c.name: c.init_client(params, buffers, self.task) for c in method.components}
         self.initial, names = {"params": params, "buffers": buffers}, (*params, *buffers)
         if private := method.named("private", names, self.task):
-            made[KEPT] = {kind: {n: v for n, v in held.items() if n in private} for kind, held in self.initial.items()}
+            made[PRIVATE] = {kind: {n: v for n, v in of.items() if n in private} for kind, of in self.initial.items()}
         self.stays = private | method.named("frozen", names, self.task)
         template = tree.map_tree(lambda t: t.to(place), made)
         self.finite_checks.begin(template)
@@ -429,8 +429,8 @@ def _as_row(values: Tree) -> Tree:
     return tree.map_tree(lambda leaf: leaf.detach().unsqueeze(0), values)
 
 
-def _stores(fed: Federation, runtime: Runtime) -> tuple[Store, Store]:
+def _stores(fed: Federation, runtime: Runtime) -> tuple[RowStore, RowStore]:
     """The training set and the test set, on the device."""
     data, device, dtype = fed.dataset, runtime.device, runtime.dtype
-    train = Store(data.x.to(device), data.y.to(device), data.mean, data.std, dtype, data.augment)
-    return train, Store(data.x_test.to(device), data.y_test.to(device), data.mean, data.std, dtype)
+    train = RowStore(data.x.to(device), data.y.to(device), data.mean, data.std, dtype, data.augment)
+    return train, RowStore(data.x_test.to(device), data.y_test.to(device), data.mean, data.std, dtype)

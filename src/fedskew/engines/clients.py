@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from fedskew import tree
-from fedskew.client import KEPT
+from fedskew.client import PRIVATE
 from fedskew.data.federation import Federation
-from fedskew.data.inputs import Store
+from fedskew.data.inputs import RowStore
 from fedskew.engines.runtime import Runtime
 from fedskew.errors import RecordError, afford
 from fedskew.server import Broadcast
@@ -127,7 +127,7 @@ class Clients:
     """What a client can be shown: its rows, and the context of a round."""
 
     runtime: Runtime
-    store: Store  # the training set
+    store: RowStore  # the training set
     task: Task
     source: RowSource
 
@@ -146,7 +146,7 @@ class Clients:
         shared = {name: dict(value) for name, value in broadcast.common.items()}
         counts = self._here(source.counts[k])
         lr = torch.zeros((), dtype=self.runtime.dtype, device=self.runtime.device)
-        private = kept.pop(KEPT, {"params": {}, "buffers": {}})
+        private = kept.pop(PRIVATE, {"params": {}, "buffers": {}})
         params, buffers = ({**getattr(broadcast, n), **self.runtime.layout(private[n])} for n in ("params", "buffers"))
         return Context(self.task, params, buffers, shared, kept, counts, counts, lr)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedskew import client as rounds
 from fedskew.data.federation import Federation
-from fedskew.data.inputs import Store
+from fedskew.data.inputs import RowStore
 from fedskew.engines.clients import ClientMemory, Clients, RowSource
 from fedskew.engines.runtime import Runtime
 from fedskew.errors import afford
@@ -41,7 +41,7 @@ KEPT_BYTES = 256 << 20  # a test set up to this size is kept as floats: normalis
 class Evaluator:
     """Evaluates models on the rows of one store."""
 
-    def __init__(self, runtime: Runtime, store: Store, classes: int, *, keep: bool) -> None:
+    def __init__(self, runtime: Runtime, store: RowStore, classes: int, *, keep: bool) -> None:
         """``keep`` the store's rows as floats, up to KEPT_BYTES of them.
 
         Raises DataError where confusion matrices [C, C] do not fit into memory: that comes before the training.
@@ -138,7 +138,7 @@ class Evaluator:
         return [at[cut] for cut in cuts]
 
 
-def _chunk(model: Model, store: Store, classes: int) -> int:
+def _chunk(model: Model, store: RowStore, classes: int) -> int:
     """Rows at a time, by device and model."""
     if store.y.device.type != "cpu":
         return CHUNK["cuda"]

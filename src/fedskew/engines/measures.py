@@ -23,7 +23,7 @@ from fedskew.errors import TrainingError
 from fedskew.method import Component, Method
 from fedskew.records import diagnostics
 from fedskew.records.clients import client_row
-from fedskew.records.diagnostics import Moment
+from fedskew.records.diagnostics import RoundSnapshot
 from fedskew.records.folder import Record
 from fedskew.records.metrics import (
     EVALUATED,
@@ -310,7 +310,7 @@ class Observer:
 
     def _diagnose(self, opened: Opened, results: Results, weights: Weights, state: State, shown: Shown) -> Row:
         broadcast = opened.broadcast
-        moment = Moment(
+        moment = RoundSnapshot(
             round=state.round, cohort=results.recorded or results.cohort, weights=weights, before=broadcast.params,
             after=state.params, served=shown.params, buffers=broadcast.buffers, buffers_after=state.buffers,
             local_buffers=results.buffers, train_counts=self.fed.counts.sum(0),

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fedskew import models, rng
 from fedskew.data.federation import Federation
-from fedskew.data.inputs import Inputs, Store
+from fedskew.data.inputs import Inputs, RowStore
 from fedskew.engines.evaluation import Evaluator
 from fedskew.engines.runtime import Runtime, one_thread
 from fedskew.errors import RecordError, regular
@@ -237,11 +237,13 @@ def _does_all(model: Model, alone: Model) -> bool:
 
 
 @torch.no_grad()
-def features_of(runtime: Runtime, stores: tuple[Store, Store], classes: int, precision: str) -> tuple[Store, Store]:
+def features_of(
+    runtime: Runtime, stores: tuple[RowStore, RowStore], classes: int, precision: str
+) -> tuple[RowStore, RowStore]:
     """The stores with features, float [n, F], in the place of rows; by the runtime's network."""
     net = runtime.workers.original
 
-    def with_features(store: Store) -> Store:
+    def with_features(store: RowStore) -> RowStore:
         rows = torch.arange(len(store.y)).numpy()
         if not len(rows):
             return replace(store, x=net.params[f"{net.head}.weight"].new_empty(0, net.features), mean=(), std=())

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedskew import rng, tree
-from fedskew.client import KEPT, ClientInputs, Job, RoundInputs
+from fedskew.client import PRIVATE, ClientInputs, Job, RoundInputs
 from fedskew.engines.clients import ClientMemory, RowSource
 from fedskew.engines.runtime import Runtime
 from fedskew.method import Method
@@ -238,7 +238,7 @@ class Jobs:
 
         def job_of(i: int, plan: Plan) -> ClientJob:
             memory_of = dict(memory.get(plan.client))
-            kept = self.runtime.layout(memory_of.pop(KEPT, {}))
+            kept = self.runtime.layout(memory_of.pop(PRIVATE, {}))
             inputs = ClientInputs(
                 each=self.runtime.layout(tree.row(broadcast.each, row_of[plan.client])) if broadcast.each else {},
                 memory=self.runtime.layout(memory_of),

@@ -76,8 +76,8 @@ def _calibrated(
     if counts is None:
         counts = class_counts(labels, classes, mask)
     counts = counts_for(probabilities, counts)
-    own = per_label(counts, labels).unsqueeze(-1)  # N_j, [B, 1]
-    share, mine = (own - counts) / nonzero(own), is_label(labels, classes)
+    label_counts = per_label(counts, labels).unsqueeze(-1)  # N_j, [B, 1]
+    share, mine = (label_counts - counts) / nonzero(label_counts), is_label(labels, classes)
     if probability == "class":
         member = mine.to(probabilities)
         weights = member if mask is None else member * mask.to(probabilities).unsqueeze(-1)

@@ -55,10 +55,10 @@ def _attraction(scores: Tensor, rivals: Tensor, same: Tensor, mine: Tensor) -> t
     return _masked(scores, rivals & same, shared), _masked(scores, rivals, shared), shared
 
 
-def _negatives(scores: Tensor, rivals: Tensor, same: Tensor, own: Tensor) -> Tensor:
+def _negatives(scores: Tensor, rivals: Tensor, same: Tensor, own_score: Tensor) -> Tensor:
     """Scores of the repulsion's denominator: the anchor's own score [C] first, then the rivals of other labels."""
-    alive = torch.ones_like(own, dtype=torch.bool)
-    return torch.cat([own.unsqueeze(0), _masked(scores, rivals & ~same, alive)])  # [1 + K C, C]
+    alive = torch.ones_like(own_score, dtype=torch.bool)
+    return torch.cat([own_score.unsqueeze(0), _masked(scores, rivals & ~same, alive)])  # [1 + K C, C]
 
 
 def _terms(rows: Tensor, owned: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -66,9 +66,9 @@ def _terms(rows: Tensor, owned: Tensor, k: int) -> tuple[Tensor, Tensor]:
     anchors, scores, rivals, same = _scores(rows, owned, k)
     numerator, denominator, shared = _attraction(scores, rivals, same, owned[k])
     attraction = denominator.logsumexp(0) - numerator.logsumexp(0)
-    own = anchors.square().sum(-1)
-    repulsion = _negatives(scores, rivals, same, own).logsumexp(0) - own
-    zero = torch.zeros_like(own)
+    own_score = anchors.square().sum(-1)
+    repulsion = _negatives(scores, rivals, same, own_score).logsumexp(0) - own_score
+    zero = torch.zeros_like(own_score)
     return torch.where(shared, attraction, zero), torch.where(owned[k], repulsion, zero)
 
 
@@ -195,8 +195,8 @@ def _mean_anchors(rows: Tensor, owned: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     anchors = torch.einsum("kc,kcf->cf", held, rows.detach()) / nonzero(held.sum(0)).unsqueeze(-1)
     rivals = owned.unsqueeze(2) & ~owned.unsqueeze(1)  # [K, C, C] (z, j, i)
     alive = torch.ones_like(owned[0])
-    own = anchors.square().sum(-1)
-    return anchors, torch.cat([own.unsqueeze(0), _masked(rows @ anchors.mT, rivals, alive)]), held.sum(0)
+    own_score = anchors.square().sum(-1)
+    return anchors, torch.cat([own_score.unsqueeze(0), _masked(rows @ anchors.mT, rivals, alive)]), held.sum(0)
 
 
 def fedgc_spread(rows: Tensor, owned: Tensor, anchors: Anchors = "own") -> Tensor:
@@ -239,9 +239,9 @@ def fedgc_spread(rows: Tensor, owned: Tensor, anchors: Anchors = "own") -> Tenso
     terms = []
     for k in range(len(owned)):
         fixed, scores, rivals, same = _scores(rows, owned, k)
-        own = (rows[k] * fixed).sum(-1)
-        spread = _negatives(scores, rivals, same, own).logsumexp(0) - own
-        terms.append(torch.where(owned[k], spread, torch.zeros_like(own)).sum())
+        own_score = (rows[k] * fixed).sum(-1)
+        spread = _negatives(scores, rivals, same, own_score).logsumexp(0) - own_score
+        terms.append(torch.where(owned[k], spread, torch.zeros_like(own_score)).sum())
     return torch.stack(terms).sum()
 
 

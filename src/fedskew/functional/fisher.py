@@ -59,11 +59,11 @@ def fisher_diagonal(
         whole = tree.slope(lambda p: (loss(p, x, y) * mask).sum() / rows, params)
         return {n: g.square() for n, g in whole.items()}
 
-    def one(row: Tensor, label: Tensor) -> Params:
+    def row_gradient(row: Tensor, label: Tensor) -> Params:
         return tree.slope(lambda p: loss(p, row.unsqueeze(0), label.unsqueeze(0)).squeeze(0), params)
 
     total = {n: torch.zeros_like(w) for n, w in params.items()}
     for i in range(0, len(y), CHUNK):
-        each = torch.func.vmap(one)(x[i : i + CHUNK], y[i : i + CHUNK])
+        each = torch.func.vmap(row_gradient)(x[i : i + CHUNK], y[i : i + CHUNK])
         total = {n: total[n] + torch.tensordot(mask[i : i + CHUNK].to(g), g.square(), 1) for n, g in each.items()}
     return {n: t / rows.to(t) for n, t in total.items()}

@@ -120,8 +120,8 @@ def logit_sums(logits: Tensor, labels: Tensor, weights: Tensor, point: Tensor) -
     weighted = w.unsqueeze(-1) * p
     within = torch.diag(weighted.sum(0)) - weighted.T @ p
     across = (weighted * (z - mean)).sum(0)
-    own = (weighted * (z - mean) ** 2).sum()
-    hessian = torch.cat([torch.cat([within, across[:, None]], 1), torch.cat([across, own.reshape(1)])[None]])
+    of_scale = (weighted * (z - mean) ** 2).sum()
+    hessian = torch.cat([torch.cat([within, across[:, None]], 1), torch.cat([across, of_scale.reshape(1)])[None]])
     return loss, gradient, hessian
 
 

@@ -160,21 +160,21 @@ def sparse_frame(weight: Tensor, kept: Tensor, length: float, rate: float, steps
     Example:
         >>> from fedskew.functional import sparse_frame
         >>> start = torch.tensor([[2.0, 1.0, 0.0], [1.0, 0.0, 1.0]])
-        >>> found = sparse_frame(start, start > 0, length=1.0, rate=0.01, steps=400)
-        >>> bool(found[0] @ found[1] < -0.9), found[0, 2].item()
+        >>> frame = sparse_frame(start, start > 0, length=1.0, rate=0.01, steps=400)
+        >>> bool(frame[0] @ frame[1] < -0.9), frame[0, 2].item()
         (True, 0.0)
 
     References:
         Xiao et al. 2024, FedLoGe (ICLR). https://arxiv.org/abs/2401.08977
     """
-    found = weight * kept
-    mean, square = torch.zeros_like(found), torch.zeros_like(found)
+    frame = weight * kept
+    mean, square = torch.zeros_like(frame), torch.zeros_like(frame)
     for t in range(1, steps + 1):
-        slope = frame_energy(found, length)[1] * kept
+        slope = frame_energy(frame, length)[1] * kept
         mean = 0.9 * mean + 0.1 * slope
         square = 0.999 * square + 0.001 * slope.square()
-        found = found - rate / (1 - 0.9**t) * mean / ((square / (1 - 0.999**t)).sqrt() + 1e-8)
-    return found
+        frame = frame - rate / (1 - 0.9**t) * mean / ((square / (1 - 0.999**t)).sqrt() + 1e-8)
+    return frame
 
 
 def equal_lengths(weight: Tensor, length: float = 1.7) -> Tensor:

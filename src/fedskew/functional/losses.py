@@ -705,8 +705,8 @@ def balancefl_terms(
     only_neg = torch.where(positive, torch.full_like(logits, low), torch.zeros_like(logits))
     classify = cross_entropy(augmented + only_pos, labels)
     wanted = (teacher.detach() / temperature + only_neg).softmax(-1)
-    spoken = F.log_softmax(logits / temperature + only_neg, -1)
-    distil = -torch.where(positive, torch.zeros_like(spoken), wanted * spoken).sum(-1)
+    log_student = F.log_softmax(logits / temperature + only_neg, -1)
+    distil = -torch.where(positive, torch.zeros_like(log_student), wanted * log_student).sum(-1)
     log_p = F.log_softmax(logits + only_pos, -1)
     entropy = -torch.where(positive, log_p.exp() * log_p, torch.zeros_like(log_p)).sum(-1)
     return classify, distil, entropy

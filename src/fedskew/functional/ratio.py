@@ -113,9 +113,9 @@ def ratio_of_changes(
         https://arxiv.org/abs/2008.06217
     """
     masks = ratio_masks(delta_w, threshold, by, zeros)
-    own = (delta_w * masks).sum((-2, -1)).abs()
+    own_change = (delta_w * masks).sum((-2, -1)).abs()
     rest = (_mean_other(delta_w) * masks).sum((-2, -1)).abs()
-    return torch.where(rest > 0, own / nonzero(rest), nan_value).clamp(max=cap)
+    return torch.where(rest > 0, own_change / nonzero(rest), nan_value).clamp(max=cap)
 
 
 def ratio_of_rows(delta_w: Tensor, nan_value: float = 10.0, cap: float = 5000.0) -> Tensor:
@@ -144,9 +144,9 @@ def ratio_of_rows(delta_w: Tensor, nan_value: float = 10.0, cap: float = 5000.0)
         Shen et al. 2022, An Agnostic Approach to Federated Learning with Class Imbalance (ICLR), the ratio loss of its
         code. https://openreview.net/forum?id=Xo0lbDt975
     """
-    own, rest = (torch.diagonal(d, dim1=0, dim2=1).mT for d in (delta_w, _mean_other(delta_w)))  # [P, F]
+    own_row, rest = (torch.diagonal(d, dim1=0, dim2=1).mT for d in (delta_w, _mean_other(delta_w)))  # [P, F]
     valid = rest != 0
-    mean = torch.where(valid, own / nonzero(rest), 0.0).sum(-1) / nonzero(valid.sum(-1))
+    mean = torch.where(valid, own_row / nonzero(rest), 0.0).sum(-1) / nonzero(valid.sum(-1))
     return torch.where(valid.any(-1), mean.abs(), nan_value).clamp(max=cap)
 
 
@@ -260,5 +260,5 @@ def ratio_monitor(
     estimate = (scale * update - total * rest) / nonzero(slope)  # [P, C, F]
     even = total / len(delta_w)
     valid = ratio_masks(delta_w, threshold, by) & (slope != 0) & (estimate > 0) & (estimate < 1.5 * even)
-    found = valid.sum((-2, -1))
-    return torch.where(found > 0, torch.where(valid, estimate, 0.0).sum((-2, -1)) / nonzero(found), even)
+    count = valid.sum((-2, -1))
+    return torch.where(count > 0, torch.where(valid, estimate, 0.0).sum((-2, -1)) / nonzero(count), even)

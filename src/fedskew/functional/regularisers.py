@@ -268,10 +268,10 @@ def feature_uniformity(features: Tensor, mask: Tensor) -> Tensor:
     pairs = torch.triu(mask.unsqueeze(1) * mask.unsqueeze(0), diagonal=1)
     size = features.square().sum(-1)
     known = (pairs > 0) & (apart > 1e-12 * (size.unsqueeze(1) + size.unsqueeze(0)))
-    found = known.sum()
+    count = known.sum()
     ordered = torch.where(known, apart, torch.inf).flatten().sort().values
-    median = ordered.gather(0, ((found - 1) // 2).clamp(min=0).unsqueeze(0)).squeeze(0)
-    scale = torch.where(found > 0, median, torch.ones_like(median))
+    median = ordered.gather(0, ((count - 1) // 2).clamp(min=0).unsqueeze(0)).squeeze(0)
+    scale = torch.where(count > 0, median, torch.ones_like(median))
     return ((-apart / scale).exp() * pairs).sum() / pairs.sum().clamp(min=1)
 
 

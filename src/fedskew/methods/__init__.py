@@ -72,7 +72,7 @@ from fedskew.methods.scaffold import scaffold as scaffold
 from fedskew.methods.seolkim import seolkim as seolkim
 
 _OWN: dict[str, Callable[[], Method]] = {n: made for n, made in sorted(globals().items()) if type(made) is FunctionType}
-METHODS = plugins.Table("method", _OWN, Method)
+METHODS = plugins.Registry("method", _OWN, Method)
 
 if not TYPE_CHECKING:  # checkers read the imports
     __all__ = ["METHODS", *_OWN]

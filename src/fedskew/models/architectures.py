@@ -511,9 +511,9 @@ def build(model: str | Architecture, shape: Shape, classes: int, seed: int) -> n
     shape = tuple(shape)
     require(len(shape) >= 1 and min(shape) >= 1, "shape", "hold positive sizes", shape)
     require(classes >= 2, "classes", "be at least 2", classes)
-    own = model.made(shape, classes, seed)
-    if own is not None:
-        return projected(own, model.head, model.projection, seed)[0] if model.projection else own
+    network = model.made(shape, classes, seed)
+    if network is not None:
+        return projected(network, model.head, model.projection, seed)[0] if model.projection else network
     with torch.device("meta"):  # torch's own initialisation would draw from the global generator
         module = model.build(shape, classes)
         if model.projection:

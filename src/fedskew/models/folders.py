@@ -44,8 +44,8 @@ def library(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        told = f"this needs the package {name}, which is not installed; {install('hf')}"
-        raise ConfigError(told) from None
+        message = f"this needs the package {name}, which is not installed; {install('hf')}"
+        raise ConfigError(message) from None
 
 
 def refused(rule: str, got: str) -> ConfigError:
@@ -66,8 +66,8 @@ def theirs(rule: str, name: str = "HF.path") -> Iterator[None]:
     except (FedskewError, MemoryError):
         raise
     except Exception as error:  # a value of a wrong type can fail anywhere, in any way
-        told = one_line(str(error) or "no message")
-        raise ConfigError(f"{name} must {rule}; got {type(error).__name__}: {told}") from None
+        message = one_line(str(error) or "no message")
+        raise ConfigError(f"{name} must {rule}; got {type(error).__name__}: {message}") from None
 
 
 @dataclass(frozen=True)
@@ -117,12 +117,12 @@ class Folder:
     def content(self, name: str) -> dict[str, Any]:
         """The object of a JSON file. Raises ConfigError where it is none."""
         try:
-            found = json_file(self.file(name))
+            content = json_file(self.file(name))
         except (OSError, ValueError) as error:
             raise refused(f"hold {name} that is JSON", str(error)) from None
-        if not isinstance(found, dict):
-            raise refused(f"hold {name} that is a JSON object", type(found).__name__)
-        return found
+        if not isinstance(content, dict):
+            raise refused(f"hold {name} that is a JSON object", type(content).__name__)
+        return content
 
     def configuration(self) -> Any:
         """The configuration, as transformers makes it of the values of `config.json`.
@@ -132,19 +132,19 @@ class Folder:
         """
         if self.holds(ADAPTERS):
             raise refused("be a whole model: merge adapters into it and save it", ADAPTERS)
-        found = _plain({name: value for name, value in self.content(CONFIG).items() if name not in LABELS})
+        config = _sanitised({name: value for name, value in self.content(CONFIG).items() if name not in LABELS})
         for entry in ELSEWHERE:
-            if found.get(entry) is not None:
-                raise refused(f"have no entry {entry} in {CONFIG}", f"{found[entry]!r}")
-        kind = found.get("model_type")
-        if kind == "mistral" and "layer_types" in found:  # as AutoConfig reads it
+            if config.get(entry) is not None:
+                raise refused(f"have no entry {entry} in {CONFIG}", f"{config[entry]!r}")
+        kind = config.get("model_type")
+        if kind == "mistral" and "layer_types" in config:  # as AutoConfig reads it
             kind = "ministral"
         known = library("transformers").CONFIG_MAPPING
         if not isinstance(kind, str) or kind not in known or kind.startswith("timm"):
             rule = "have the model_type of a network of transformers, without code of its own"
             raise refused(rule, f"model_type {kind!r} in {CONFIG}")
         with theirs(f"hold a {CONFIG} of a network {kind!r}"):
-            return known[kind].from_dict(found)
+            return known[kind].from_dict(config)
 
     def files(self) -> list[Path]:
         """The safetensors files of its weights. Raises ConfigError where there are none, or the index names others."""
@@ -163,14 +163,14 @@ class Folder:
 
     def weights(self) -> dict[str, Tensor]:
         """The tensors of its files by their names. Raises ConfigError where a file is damaged or a tensor is of fp8."""
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for file in self.files():
             try:
                 with safe_open(regular(file), framework="pt") as held:
-                    found |= {name: held.get_tensor(name) for name in held.keys()}  # noqa: SIM118
+                    tensors |= {name: held.get_tensor(name) for name in held.keys()}  # noqa: SIM118
             except (OSError, SafetensorError, RuntimeError, ValueError, LookupError, TypeError) as error:
                 raise refused(f"hold a whole {file.name}", str(error)) from None
-        return found
+        return tensors
 
 
 def located(path: str, revision: str = "") -> Folder:
@@ -188,18 +188,18 @@ def located(path: str, revision: str = "") -> Folder:
         raise refused("be the folder of a model, or its name on the hub", repr(path))
     hub = library("huggingface_hub")
     with theirs("be the folder of a model, or its name on a hub that can be reached"):
-        found = Path(
+        snapshot = Path(
             hub.snapshot_download(path, revision=revision or None, allow_patterns=[*READ], ignore_patterns=["*/*"])
         )
-    return Folder(found, found.parents[1], found.name)
+    return Folder(snapshot, snapshot.parents[1], snapshot.name)
 
 
-def _plain(value: Any) -> Any:
+def _sanitised(value: Any) -> Any:
     """JSON values without the entries that choose kernels, and whole numbers above `LARGEST` as floats."""
     if isinstance(value, dict):
-        return {name: _plain(inner) for name, inner in value.items() if not CODE.search(name)}
+        return {name: _sanitised(inner) for name, inner in value.items() if not CODE.search(name)}
     if isinstance(value, list):
-        return [_plain(inner) for inner in value]
+        return [_sanitised(inner) for inner in value]
     if isinstance(value, int) and abs(value) > LARGEST:
         return float(value) if abs(value) < 1 << 1023 else math.inf
     return value

@@ -29,7 +29,7 @@ from fedskew.models.where import classifier
 from fedskew.types import COSINE_SCALE, Output, Params, Task
 
 
-class _Place(NamedTuple):
+class _TensorSlot(NamedTuple):
     """Where the module keeps a parameter or buffer: `store[local]`; outside it is called `name`."""
 
     store: dict[str, Any]
@@ -38,20 +38,20 @@ class _Place(NamedTuple):
     tensor: Tensor
 
 
-def _places(module: nn.Module, head: str) -> tuple[list[_Place], list[_Place]]:
+def _tensor_slots(module: nn.Module, head: str) -> tuple[list[_TensorSlot], list[_TensorSlot]]:
     """Places of what is trained, and of what is not. All places of a shared tensor have one name."""
-    params: list[_Place] = []
-    others: list[_Place] = []
+    params: list[_TensorSlot] = []
+    others: list[_TensorSlot] = []
     prefix = f"{head}." if head else ""
-    own = module.get_submodule(head)._parameters.items()
-    names = {id(tensor): f"{prefix}{local}" for local, tensor in own if tensor is not None}
+    head_params = module.get_submodule(head)._parameters.items()
+    names = {id(tensor): f"{prefix}{local}" for local, tensor in head_params if tensor is not None}
     for path, layer in module.named_modules():
         constants = layer._non_persistent_buffers_set  # not in a state dict: they stay in the module
         for store in (layer._parameters, layer._buffers):
             for local, tensor in store.items():
                 if tensor is not None and local not in constants:
                     name = names.setdefault(id(tensor), f"{path}.{local}" if path else local)
-                    (params if tensor.requires_grad else others).append(_Place(store, local, name, tensor))
+                    (params if tensor.requires_grad else others).append(_TensorSlot(store, local, name, tensor))
     return params, others
 
 
@@ -86,19 +86,19 @@ class Model:
         layer: Any = module.get_submodule(self.head)
         self._call: Call = layer.fedskew_call
         self.features = int(layer.weight.shape[1])  # F, what enters the head
-        self._param_places, others = _places(module, self.head)
+        self._param_slots, others = _tensor_slots(module, self.head)
         norms = {id(layer._buffers) for layer in module.modules() if tracks(layer)}
-        self._buffer_places = [place for place in others if id(place.store) in norms]
+        self._buffer_slots = [slot for slot in others if id(slot.store) in norms]
         # initial values of what is trained, initial BatchNorm statistics, and what nothing changes
-        self.params: Params = {place.name: place.tensor.detach() for place in self._param_places}
-        self.buffers: Params = {place.name: place.tensor.detach() for place in self._buffer_places}
+        self.params: Params = {slot.name: slot.tensor.detach() for slot in self._param_slots}
+        self.buffers: Params = {slot.name: slot.tensor.detach() for slot in self._buffer_slots}
         self.constants: Params = {p.name: p.tensor.detach() for p in others if id(p.store) not in norms}
         self._shared = {id(p.tensor): p.tensor for p in others if id(p.store) not in norms}
         self._normalised = bool(norms)
         scaling = [layer for layer in module.modules() if "Norm" in written_as(type(layer)).__name__]
         stores = [store for layer in scaling for store in (layer._parameters, layer._buffers)]
-        places = (*self._param_places, *self._buffer_places)
-        self._norms = tuple(place.name for place in places if any(place.store is store for store in stores))
+        slots = (*self._param_slots, *self._buffer_slots)
+        self._norms = tuple(slot.name for slot in slots if any(slot.store is store for store in stores))
         self._followers = [layer for layer in module.modules() if follows_mode(layer)]
         held = [(vars(module.get_submodule(name)), attribute) for name, attribute in self.stored]
         self._stored = [(values, name, values.get(name, MISSING)) for values, name in held]
@@ -139,12 +139,12 @@ class Model:
                 with torch.autocast(x.device.type, self.narrow, cache_enabled=False):
                     logits = self.module(x)
             features = call.features
-            if train and self._buffer_places:
-                buffers = buffers | {name: store[local] for store, local, name, _ in self._buffer_places}
+            if train and self._buffer_slots:
+                buffers = buffers | {name: store[local] for store, local, name, _ in self._buffer_slots}
         finally:
             self._leave()
         if self.narrow is not None:
-            wide = params[self._param_places[0].name].dtype
+            wide = params[self._param_slots[0].name].dtype
             logits, features = logits.to(wide), features.to(wide)
         if COSINE_SCALE in params:
             lengths = torch.linalg.vector_norm(features, dim=-1, keepdim=True).clamp(min=1e-12)
@@ -161,9 +161,9 @@ class Model:
             self._training = train
             for module in self._followers:
                 module.training = train
-        for store, local, name, _ in self._param_places:
+        for store, local, name, _ in self._param_slots:
             store[local] = params[name]
-        for store, local, name, _ in self._buffer_places:
+        for store, local, name, _ in self._buffer_slots:
             store[local] = buffers[name]
 
         call.again = partial(self._again, params, buffers, mask, train, key)
@@ -182,9 +182,9 @@ class Model:
 
     def _leave(self) -> None:
         """Put the module's own tensors back."""
-        for store, local, _, tensor in self._param_places:
+        for store, local, _, tensor in self._param_slots:
             store[local] = tensor
-        for store, local, _, tensor in self._buffer_places:
+        for store, local, _, tensor in self._buffer_slots:
             store[local] = tensor
         for values, name, value in self._stored:
             if value is MISSING:
@@ -216,7 +216,7 @@ class Model:
     def non_persistent(self) -> Params:
         """Buffers that are in no state dict, by name: constants that the module makes for itself."""
         layers = self.module.named_modules()
-        held = ((path, name, one._buffers[name]) for path, one in layers for name in one._non_persistent_buffers_set)
+        held = ((path, name, m._buffers[name]) for path, m in layers for name in m._non_persistent_buffers_set)
         return {f"{path}.{name}" if path else name: tensor for path, name, tensor in held if tensor is not None}
 
     @property
@@ -276,9 +276,9 @@ def _head(module: nn.Module, head: str | None, classes: int) -> str:
     """The name of the classifier layer. Raises ConfigError where it does not exist or does not fit."""
     head, layer, linear = classifier(module, head)
     weight = layer._parameters.get("weight")
-    told, rule = f"{head} ({type(layer).__name__})", "be a layer with its own trainable weight [classes, features]"
+    described, rule = f"{head} ({type(layer).__name__})", "be a layer with its own trainable weight [classes, features]"
     hint = f"linear layers: {', '.join(map(repr, linear))}"
-    require(weight is not None and weight.ndim == 2 and weight.requires_grad, "head", rule, told, hint)
+    require(weight is not None and weight.ndim == 2 and weight.requires_grad, "head", rule, described, hint)
     got = tuple(layer.weight.shape)
     require(got[0] == classes, f"head {head!r}", f"have weight [{classes}, features]", got, hint)
     return head

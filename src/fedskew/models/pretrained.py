@@ -91,7 +91,7 @@ class HF(Architecture):
 
     def settled(self) -> HF:
         """With the commit of a model of the hub, which is downloaded."""
-        return replace(self, revision=found) if (found := self._folder().revision) else self
+        return replace(self, revision=commit) if (commit := self._folder().revision) else self
 
     def made(self, shape: Shape, classes: int, seed: int) -> nn.Module:
         """The network with its weights; the head's are drawn under the seed where the folder has none for the classes.
@@ -147,14 +147,14 @@ class HF(Architecture):
             if self.weights == "random":  # the backbone is that of every seed where it stands still
                 with _drawn(seed if self.train == "all" else 0):
                     return auto.from_config(config, trust_remote_code=False)
-            tensors = floating(found := folder.weights(), sketch)
+            tensors = floating(stored := folder.weights(), sketch)
             with _drawn(seed), _barless(transformers):
-                network, told = type(sketch).from_pretrained(
+                network, loading = type(sketch).from_pretrained(
                     None, config=sketch.config, state_dict=tensors, dtype=torch.float32, use_safetensors=True,
                     ignore_mismatched_sizes=True, output_loading_info=True, trust_remote_code=False,
                     local_files_only=True,
                 )  # fmt: skip
-            _check_weights(network, told, _place(network, classes), found.keys() - tensors.keys())
+            _check_weights(network, loading, _place(network, classes), stored.keys() - tensors.keys())
             return network
 
     def _folder(self) -> Folder:
@@ -207,25 +207,25 @@ class HF(Architecture):
         reader = self._brought("AutoTokenizer")
         with theirs("be a model whose tokenizer reads such texts"):
             tokens = reader(values, truncation=True, max_length=length)["input_ids"]
-        found = np.full((len(values), length), PADDING, np.int64)
-        for row, ids in zip(found, tokens, strict=True):
+        padded = np.full((len(values), length), PADDING, np.int64)
+        for row, ids in zip(padded, tokens, strict=True):
             row[: len(ids)] = ids
-        return found
+        return padded
 
     def _brought(self, kind: str) -> Any:
         """The tokenizer or the image processor that comes with the model."""
         source, folder = getattr(library("transformers"), kind), self._folder()
         with theirs(rule := f"be a model that comes with its {WITH[kind]}"):
-            found = source.from_pretrained(folder.checked(), trust_remote_code=False, local_files_only=True)
-            files = [*getattr(found, "vocab_files_names", {}).values()]
+            reader = source.from_pretrained(folder.checked(), trust_remote_code=False, local_files_only=True)
+            files = [*getattr(reader, "vocab_files_names", {}).values()]
         if files and not any((folder.place / name).is_file() for name in files):  # one of no words is made instead
             raise refused(rule, f"none of {listed(files)} in {folder.place}")
-        return found
+        return reader
 
     def pixels(self) -> dict[str, Sequence[float]]:
         """Mean and deviation of each channel that the model was trained with, as `fedskew.from_arrays` takes them."""
-        found = self._brought("AutoImageProcessor")
-        return {"mean": found.image_mean, "std": found.image_std} if found.do_normalize else {}
+        processor = self._brought("AutoImageProcessor")
+        return {"mean": processor.image_mean, "std": processor.image_std} if processor.do_normalize else {}
 
 
 def _base(network: Any) -> Any:
@@ -238,18 +238,18 @@ def _place(network: Any, classes: int) -> str:
     base = _base(network)
     inside = {id(m) for m in base.modules()} if base is not network else set()
     linear = [(n, m) for n, m in network.named_modules() if isinstance(m, nn.Linear) and id(m) not in inside]
-    found: list[str] = [name for name, layer in linear if layer.out_features == classes]
+    names: list[str] = [name for name, layer in linear if layer.out_features == classes]
     rule = f"have one linear classifier of {classes} classes behind its backbone"
-    require(len(found) == 1, f"the model {type(network).__name__}", rule, found or [name for name, _ in linear])
-    return found[0]
+    require(len(names) == 1, f"the model {type(network).__name__}", rule, names or [name for name, _ in linear])
+    return names[0]
 
 
-def _check_weights(network: Any, told: Mapping[str, Any], place: str, odd: Collection[str]) -> None:
+def _check_weights(network: Any, loading: Mapping[str, Any], place: str, odd: Collection[str]) -> None:
     """Weights out of the files are whole: only what stands behind the backbone may be drawn instead.
 
     Args:
         network: The model with its weights.
-        told: What the library says of the names that it looked for.
+        loading: What the library says of the names that it looked for.
         place: The name of the classifier, whose shape may be another.
         odd: Names of tensors that are no floats.
 
@@ -261,15 +261,15 @@ def _check_weights(network: Any, told: Mapping[str, Any], place: str, odd: Colle
     tensors = dict(network.named_parameters(remove_duplicate=False))
     tensors |= dict(network.named_buffers(remove_duplicate=False))
     behind = {n for n, t in tensors.items() if id(t) not in inside and (inside or n.startswith(f"{place}."))}
-    missing = sorted({*told["missing_keys"]} - behind)
+    missing = sorted({*loading["missing_keys"]} - behind)
     hint = f"; no floats: {listed(sorted(odd))}" if odd else ""
     if missing:
         raise refused("have all weights but those of a head", f"{len(missing)} missing: {listed(missing)}{hint}")
-    shapes = sorted((n, got, own) for n, got, own in told["mismatched_keys"] if not n.startswith(f"{place}."))
+    shapes = sorted((n, got, wanted) for n, got, wanted in loading["mismatched_keys"] if not n.startswith(f"{place}."))
     if shapes:
-        name, got, own = shapes[0]
-        said = f"{len(shapes)} others: {name!r} of {tuple(got)} for {tuple(own)}"
-        raise refused(f"have weights in the shapes of {CONFIG}", said)
+        name, got, wanted = shapes[0]
+        mismatch = f"{len(shapes)} others: {name!r} of {tuple(got)} for {tuple(wanted)}"
+        raise refused(f"have weights in the shapes of {CONFIG}", mismatch)
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise refused("have weights that are finite in float32", f"others in {name!r}")
@@ -323,8 +323,8 @@ class Transformer(nn.Module):
         network = copy.deepcopy(self.network)
         _exchanged(network, self.place, copy.deepcopy(self.head))
         names = {n: re.sub(r"^head\b", self.place, n.removeprefix("network.")) for n in values}
-        own = network.state_dict().keys()
-        held = {names[n]: v.detach().cpu().contiguous() for n, v in values.items() if names[n] in own}
+        state_names = network.state_dict().keys()
+        held = {names[n]: v.detach().cpu().contiguous() for n, v in values.items() if names[n] in state_names}
         folder.mkdir(parents=True, exist_ok=True)
         if self.adapters is None:
             config = network.config
@@ -342,7 +342,7 @@ class Transformer(nn.Module):
 
 def _exchanged(network: nn.Module, place: str, other: nn.Module) -> Any:
     """Put a layer into a place; the layer that was there."""
-    parent, _, own = place.rpartition(".")
+    parent, _, attribute = place.rpartition(".")
     before: Any = network.get_submodule(place)
-    setattr(network.get_submodule(parent), own, other)
+    setattr(network.get_submodule(parent), attribute, other)
     return before

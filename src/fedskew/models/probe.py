@@ -27,14 +27,14 @@ def _own(module: nn.Module) -> list[tuple[str, nn.Module]]:
     return [(n, m) for n, m in module.named_modules() if not type(m).__module__.startswith(("torch.", "fedskew."))]
 
 
-class Left:
+class LayerState:
     """The attributes of a module's layers at one time."""
 
     def __init__(self, module: nn.Module) -> None:
         self.values: dict[Attribute, Any] = {}
         self.inner: dict[Attribute, list[Any]] = {}
-        for name, one in _own(module):
-            for attribute, value in vars(one).items():
+        for name, sublayer in _own(module):
+            for attribute, value in vars(sublayer).items():
                 if attribute not in OURS:
                     self.values[name, attribute] = value
                     if isinstance(value, CONTAINERS):
@@ -61,27 +61,27 @@ def _items(value: Any) -> list[Any]:
     return list(value.values()) if isinstance(value, dict) else list(value)
 
 
-def stored(module: nn.Module, before: Left, once: Left, twice: Left) -> tuple[Attribute, ...]:
+def stored(module: nn.Module, before: LayerState, first: LayerState, second: LayerState) -> tuple[Attribute, ...]:
     """The attributes that a forward replaces. Raises ConfigError for what is not the same after the same call again.
 
     Args:
         module: the network.
         before: what its layers held before any call.
-        once: after a call.
-        twice: after another call with the same rows.
+        first: after a call.
+        second: after another call with the same rows.
     """
     for place, ids in before.inner.items():
-        if twice.inner.get(place) != ids and twice.values.get(place) is before.values[place]:
+        if second.inner.get(place) != ids and second.values.get(place) is before.values[place]:
             raise _refused(module, place, "puts something into", "make a new one in every call, or return it")
-    found = []
-    for place in {**before.values, **twice.values}:
-        a, b, c = (left.values.get(place, MISSING) for left in (before, once, twice))
+    replaced = []
+    for place in {**before.values, **second.values}:
+        a, b, c = (seen.values.get(place, MISSING) for seen in (before, first, second))
         if a is b is c:
             continue
         if not _same(b, c):
             raise _refused(module, place, "changes", "let a forward remember nothing")
-        found.append(place)
-    return tuple(found)
+        replaced.append(place)
+    return tuple(replaced)
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -102,8 +102,8 @@ def _refused(module: nn.Module, place: Attribute, what: str, hint: str) -> Confi
 
 def copies_of_outputs(module: nn.Module) -> dict[int, Any]:
     """A memo for `copy.deepcopy`: stored outputs, which torch does not copy, without their graph."""
-    found = tree_leaves([list(vars(one).values()) for _, one in _own(module)])
-    return {id(t): t.detach().clone() for t in found if isinstance(t, Tensor) and t.grad_fn is not None}
+    leaves = tree_leaves([list(vars(sublayer).values()) for _, sublayer in _own(module)])
+    return {id(t): t.detach().clone() for t in leaves if isinstance(t, Tensor) and t.grad_fn is not None}
 
 
 if TYPE_CHECKING:
@@ -140,22 +140,22 @@ def probe(model: Model) -> tuple[Attribute, ...]:
     device, module = next(iter(model.params.values())).device, model.module
     devices = [device] if device.type == "cuda" else []
     saved = {name: value.clone() for name, value in _held(model).items()}
-    left, fresh = Left(module), model.clone()
+    untouched, fresh = LayerState(module), model.clone()
     with torch.random.fork_rng(devices):
         before = _states(devices)
-        x, one = _on_rows(model, f"accept rows of shape {model.shape}", probe_rows(model, 2), _unchanged)
-        once = Left(module)
-        two = _pass(model, x)
+        x, first_pass = _on_rows(model, f"accept rows of shape {model.shape}", probe_rows(model, 2), _unchanged)
+        first = LayerState(module)
+        second_pass = _pass(model, x)
         drawn = not all(map(torch.equal, before, _states(devices)))
-        twice = Left(module)
-        _check_output(model, one[0])
+        second = LayerState(module)
+        _check_output(model, first_pass[0])
         hint = "dropout must be an nn.Dropout layer, not a function"
         require(not drawn, "model", PURE, "a forward that draws from torch's global generator", hint)
-        _check_state(model, (one, two), saved)
-        places = stored(module, left, once, twice)
+        _check_state(model, (first_pass, second_pass), saved)
+        places = stored(module, untouched, first, second)
         _check_memory(model, fresh, x, places)
         _check_alone(model, x)
-        left.restore(module, places)
+        untouched.restore(module, places)
     return places
 
 
@@ -178,9 +178,9 @@ def _on_rows(model: Model, rule: str, rows: Iterable[Tensor], run: Callable[[Mod
             except Exception as error:  # a user's forward may raise anything
                 failed = failed or (error, inside[-1])
     assert failed is not None
-    told = f"model must {rule}; got {first_line(failed[0])}, at {layer(model.module, failed[1])}"
+    message = f"model must {rule}; got {first_line(failed[0])}, at {layer(model.module, failed[1])}"
     embeds = failed[1] and isinstance(model.module.get_submodule(failed[1]), torch.nn.Embedding | torch.nn.EmbeddingBag)
-    raise ConfigError(told + (f"; {EMBEDDED}" if embeds else hint)) from failed[0]
+    raise ConfigError(message + (f"; {EMBEDDED}" if embeds else hint)) from failed[0]
 
 
 def _unchanged(model: Model, x: Tensor) -> tuple[Tensor, Pass]:
@@ -211,20 +211,20 @@ def _check_alone(model: Model, x: Tensor) -> None:
 
 
 def _check_state(model: Model, runs: tuple[Pass, Pass], saved: dict[str, Tensor]) -> None:
-    (one, _), (two, _) = runs
+    (first, _), (second, _) = runs
     for name, value in _held(model).items():
         if name in saved and not torch.equal(value, saved[name]):
             kind = "parameter" if name in model.params else "buffer"
             raise ConfigError(f"model must {PURE}; got a forward that changes {kind} {name!r}")
-    same = torch.allclose(one.logits, two.logits, rtol=1e-3, atol=1e-5, equal_nan=True)
+    same = torch.allclose(first.logits, second.logits, rtol=1e-3, atol=1e-5, equal_nan=True)
     require(same, "model", PURE, "two different outputs for the same input and key")
 
 
 def _check_memory(model: Model, fresh: Model, x: Tensor, places: tuple[Attribute, ...]) -> None:
     """Raise ConfigError where the output for rows depends on what an earlier call was given."""
     other = -x if x.is_floating_point() else x.flip(0)
-    one, two = (_pass(m, other)[0] for m in (model, fresh))
-    if not torch.allclose(one.logits, two.logits, rtol=1e-3, atol=1e-5, equal_nan=True):
+    again, anew = (_pass(m, other)[0] for m in (model, fresh))
+    if not torch.allclose(again.logits, anew.logits, rtol=1e-3, atol=1e-5, equal_nan=True):
         name, attribute = places[0] if places else ("", "")
         held = f"attribute {attribute!r} of {layer(model.module, name)}" if places else "something"
         raise ConfigError(f"model must {PURE}; got a forward that reads {held} which an earlier call has stored")

@@ -69,8 +69,8 @@ def insert(module: nn.Module, head: str, width: Width) -> nn.Module:
     allocate(made, layer.weight.device, layer.weight.dtype)
     if not head:
         return made
-    parent, _, own = head.rpartition(".")
-    setattr(module.get_submodule(parent), own, made)
+    parent, _, attribute = head.rpartition(".")
+    setattr(module.get_submodule(parent), attribute, made)
     return module
 
 

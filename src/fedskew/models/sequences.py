@@ -109,8 +109,8 @@ class _Fused(torch.autograd.Function):
             given = ctx.saved_tensors
             out = _recurrence(*given)
         needed = [t for t, need in zip(given, ctx.needs_input_grad, strict=True) if need]
-        found = iter(torch.autograd.grad(out, needed, above, create_graph=again, retain_graph=True))
-        return tuple(next(found) if need else None for need in ctx.needs_input_grad)
+        grads = iter(torch.autograd.grad(out, needed, above, create_graph=again, retain_graph=True))
+        return tuple(next(grads) if need else None for need in ctx.needs_input_grad)
 
 
 class Attention(nn.Module):

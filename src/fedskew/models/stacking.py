@@ -40,11 +40,11 @@ def why_not_stacked(model: Model) -> str:
         return _tried(model)
 
 
-def _known(one: nn.Module) -> bool:
+def _known(module: nn.Module) -> bool:
     """Whether a layer treats each row alone, so that seconds of trying are spared; tests try all networks of these."""
-    kind = written_as(type(one))
-    whole = not isinstance(one, nn.Flatten) or one.start_dim == 1
-    return whole and not one._forward_hooks and (kind in KNOWN or kind.__module__.startswith("fedskew.models."))
+    kind = written_as(type(module))
+    whole = not isinstance(module, nn.Flatten) or module.start_dim == 1
+    return whole and not module._forward_hooks and (kind in KNOWN or kind.__module__.startswith("fedskew.models."))
 
 
 def _tried(model: Model) -> str:
@@ -87,8 +87,8 @@ def _mixed(model: Model, x: Tensor, tolerance: float) -> str:
         if drops(each):
             each.p = 0.0  # type: ignore[assignment]
     order = torch.arange(ROWS).flip(0)
-    (one, _), (other, _) = (_outputs(still, rows) for rows in (x[:ROWS], x[order]))
-    if not all(_near(a[order], b, tolerance) for a, b in zip(one, other, strict=True)):
+    (straight, _), (turned, _) = (_outputs(still, rows) for rows in (x[:ROWS], x[order]))
+    if not all(_near(a[order], b, tolerance) for a, b in zip(straight, turned, strict=True)):
         return f"the forward of {type(model.module).__name__} depends on the order of the rows of a mini-batch"
     return ""
 

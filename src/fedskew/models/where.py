@@ -22,9 +22,9 @@ def watched(module: nn.Module) -> Iterator[list[str]]:
     def ended(m: nn.Module, args: Any, out: Any) -> None:
         inside.pop()
 
-    for name, one in module.named_modules():
-        handles.append(one.register_forward_pre_hook(lambda m, args, name=name: inside.append(name)))
-        handles.append(one.register_forward_hook(ended))
+    for name, sublayer in module.named_modules():
+        handles.append(sublayer.register_forward_pre_hook(lambda m, args, name=name: inside.append(name)))
+        handles.append(sublayer.register_forward_hook(ended))
     try:
         yield inside
     finally:
@@ -47,7 +47,7 @@ def classifier(module: nn.Module, head: str | None) -> tuple[str, Any, list[str]
         ConfigError: There is no such layer.
     """
     layers = dict(module.named_modules())
-    linear = [name for name, one in layers.items() if isinstance(one, nn.Linear)]
+    linear = [name for name, sublayer in layers.items() if isinstance(sublayer, nn.Linear)]
     if head is None:
         require(bool(linear), "head", "name the classifier layer", None, "the model has no nn.Linear to choose")
         head = linear[-1]
@@ -58,5 +58,5 @@ def classifier(module: nn.Module, head: str | None) -> tuple[str, Any, list[str]
 
 def first_line(error: BaseException) -> str:
     """What an exception says, in one line, with its kind."""
-    said = (str(error).strip().splitlines() or ["no message"])[0]
-    return f"{type(error).__name__}: {said if len(said) <= LONG else f'{said[:LONG]}...'}"
+    message = (str(error).strip().splitlines() or ["no message"])[0]
+    return f"{type(error).__name__}: {message if len(message) <= LONG else f'{message[:LONG]}...'}"

@@ -48,14 +48,14 @@ class Mechanism(NamedTuple):
         if not times:
             return 0.0
         if self.sampling == "poisson":
-            found = self._losses().self_compose(times).get_epsilon_for_delta(delta)
+            epsilon = self._losses().self_compose(times).get_epsilon_for_delta(delta)
         else:
             dp = of_extra("dp", "dp_accounting", "an epsilon")
             accountant = _of("rdp").RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_ONE)
             changed = dp.GaussianDpEvent(self.noise / 2)  # in units of 2 S
             event = dp.SampledWithoutReplacementDpEvent(self.records, self.drawn, changed)
-            found = accountant.compose(event, times).get_epsilon(delta)
-        return math.ceil(found * 10**DIGITS) / 10**DIGITS if math.isfinite(found) else math.inf
+            epsilon = accountant.compose(event, times).get_epsilon(delta)
+        return math.ceil(epsilon * 10**DIGITS) / 10**DIGITS if math.isfinite(epsilon) else math.inf
 
     @lru_cache(16)  # noqa: B019  # of a few numbers; each round of a run composes it once more
     def _losses(self) -> Any:
@@ -75,11 +75,11 @@ def worst(spent: Iterable[tuple[Mechanism, int]], delta: float) -> float:
 
     Epsilon is computed only where another one has neither a larger share of its records nor more uses.
     """
-    most, found = 0, 0.0
-    for one, times in sorted(set(spent), key=lambda pair: (-pair[0].drawn / pair[0].records, -pair[1])):
+    most, largest = 0, 0.0
+    for mechanism, times in sorted(set(spent), key=lambda pair: (-pair[0].drawn / pair[0].records, -pair[1])):
         if times > most:
-            most, found = times, max(found, one.epsilon(times, delta))
-    return found
+            most, largest = times, max(largest, mechanism.epsilon(times, delta))
+    return largest
 
 
 def noise_for(target: float, epsilon: Callable[[float], float]) -> float:

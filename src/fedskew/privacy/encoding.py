@@ -95,8 +95,8 @@ class FixedPoint(Checked):
             inside = np.abs(values) <= self.range  # NaN is not
             if not inside.all():
                 got = float(values[~inside][0])
-                told = f"tensor {i} of {owner} must be in [-{self.range:g}, {self.range:g}], the range of a secure sum"
-                raise TrainingError(f"{told}; got {got:g}" + "; set a larger range" * math.isfinite(got))
+                rule = f"tensor {i} of {owner} must be in [-{self.range:g}, {self.range:g}], the range of a secure sum"
+                raise TrainingError(f"{rule}; got {got:g}" + "; set a larger range" * math.isfinite(got))
             pieces.append(np.rint(values * 2.0**self.fraction).astype(np.int64))
         return self.wrap(np.concatenate(pieces).view(np.uint64).astype(self.word))
 

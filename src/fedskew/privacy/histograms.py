@@ -63,22 +63,22 @@ def discrete_laplace(epsilon: Fraction, draw: Draw) -> int:
             return -size if negative else size
 
 
-def noisy(own: Tensor, epsilon: float, draw: Draw) -> Tensor:
+def noisy(counts: Tensor, epsilon: float, draw: Draw) -> Tensor:
     """A client's histogram as it tells it, [C]: noise on each class, no number below 0, and at least one row in all.
 
     Two histograms that differ by one row give each answer with probabilities whose ratio is at most exp(epsilon).
 
     Args:
-        own: Rows of each class, int64 [C].
+        counts: Rows of each class, int64 [C].
         epsilon: As it is written in decimals.
         draw: As for `discrete_laplace`.
     """
     exact = Fraction(str(epsilon))
-    drawn = own + own.new_tensor([discrete_laplace(exact, draw) for _ in own])
-    told = drawn.clamp(min=0)
-    if not told.any():  # which is learnt from the noisy numbers alone
-        told[drawn.argmax()] = 1
-    return told
+    drawn = counts + counts.new_tensor([discrete_laplace(exact, draw) for _ in counts])
+    answer = drawn.clamp(min=0)
+    if not answer.any():  # which is learnt from the noisy numbers alone
+        answer[drawn.argmax()] = 1
+    return answer
 
 
 @dataclass(eq=False)
@@ -91,13 +91,14 @@ class Release:
     epsilon: float
     seed: int
     mechanism: ClassVar[str] = "discrete Laplace, for one row more or less"  # the noise, and what epsilon protects
-    told: dict[int, Tensor] = field(default_factory=dict)
+    released: dict[int, Tensor] = field(default_factory=dict)
 
     def __call__(self, counts: Tensor) -> Tensor:
         """The histograms told, int64 [N, C], in the place of ``counts``; a client without rows tells nothing."""
-        return torch.stack([self._told(k, own) if own.any() else own for k, own in enumerate(counts)])
+        return torch.stack([self._of_client(k, row) if row.any() else row for k, row in enumerate(counts)])
 
-    def _told(self, k: int, own: Tensor) -> Tensor:
-        if k not in self.told:
-            self.told[k] = noisy(own, self.epsilon, rng.generator(rng.key(self.seed, 0, k, "histogram")).bytes)
-        return self.told[k]
+    def _of_client(self, k: int, histogram: Tensor) -> Tensor:
+        if k not in self.released:
+            draws = rng.generator(rng.key(self.seed, 0, k, "histogram"))
+            self.released[k] = noisy(histogram, self.epsilon, draws.bytes)
+        return self.released[k]

@@ -51,8 +51,8 @@ def size(message: Mapping[int, bytes]) -> int:
 
 def _enough(phase: str, answered: int, threshold: int) -> None:
     if answered < threshold:
-        told = f"phase {phase!r} of a secure sum must have the answers of at least {threshold} clients, its threshold"
-        raise TrainingError(f"{told}; got {answered}")
+        rule = f"phase {phase!r} of a secure sum must have the answers of at least {threshold} clients, its threshold"
+        raise TrainingError(f"{rule}; got {answered}")
 
 
 def _masks(seed: bytes, count: int, encoding: FixedPoint) -> Words:
@@ -60,9 +60,9 @@ def _masks(seed: bytes, count: int, encoding: FixedPoint) -> Words:
     return encoding.wrap(np.frombuffer(stream(seed, count * encoding.word.itemsize), encoding.word))
 
 
-def _pair(one: int, other: int) -> bytes:
+def _pair(client: int, other: int) -> bytes:
     """The context of the seed of two clients' masks."""
-    return b"mask" + b"".join(number.to_bytes(NUMBER, "big") for number in sorted((one, other)))
+    return b"mask" + b"".join(number.to_bytes(NUMBER, "big") for number in sorted((client, other)))
 
 
 @dataclass
@@ -106,8 +106,8 @@ class Client:
     def _begin(self, phase: str) -> None:
         at, self.phase = self.phase, -1
         if at != PHASES.index(phase):
-            told = f"client {self.number} of a secure sum must be asked for each phase once, in order"
-            raise TrainingError(f"{told}; got {phase!r}")
+            rule = f"client {self.number} of a secure sum must be asked for each phase once, in order"
+            raise TrainingError(f"{rule}; got {phase!r}")
 
     def _end(self, phase: str, message: Message) -> Message:
         self.phase = PHASES.index(phase) + 1
@@ -185,8 +185,8 @@ class Client:
         for v, text in sealed.items():
             self._insist(v in self.keys and v != self.number, f"client {v} has sent no keys")
             both = unseal(self._channel(v), v, text)
-            told = f"the shares of client {v} do not open; they, or a public key, changed on the way"
-            self._insist(both is not None and len(both) == 2 * SHARE, told)
+            rule = f"the shares of client {v} do not open; they, or a public key, changed on the way"
+            self._insist(both is not None and len(both) == 2 * SHARE, rule)
             self.shares[v] = both or b""
         words = self.encoding.encode(inputs, f"client {self.number}")
         words = words + _masks(self.secrets["seed"], len(words), self.encoding)
@@ -266,8 +266,8 @@ class Server:
         elif phase == "unmask":
             names, length = self._those("share"), SHARE
         if set(message) != names or any(len(content) != length for content in message.values()):
-            told = f"client {client} must send {length} bytes for each of {len(names)} clients in phase {phase!r}"
-            raise TrainingError(f"{told} of a secure sum; got {size(message)} bytes for {len(message)}")
+            rule = f"client {client} must send {length} bytes for each of {len(names)} clients in phase {phase!r}"
+            raise TrainingError(f"{rule} of a secure sum; got {size(message)} bytes for {len(message)}")
 
     def _take(self, phase: str, replies: Replies) -> dict[int, Message]:
         """Close a phase with the messages of those who were asked."""
@@ -328,7 +328,7 @@ class Server:
     def _secret(self, client: int, weights: Mapping[int, int]) -> bytes:
         """The seed or the key of a client, of the first shares of it that arrived."""
         answers = self.received["unmask"]
-        found = recover({x: int.from_bytes(answers[x - 1][client], "big") for x in weights}, weights)
-        if found.bit_length() > 8 * KEY:
+        secret = recover({x: int.from_bytes(answers[x - 1][client], "big") for x in weights}, weights)
+        if secret.bit_length() > 8 * KEY:
             raise TrainingError(f"the shares of client {client} in a secure sum give no key of {KEY} bytes")
-        return found.to_bytes(KEY, "big")
+        return secret.to_bytes(KEY, "big")

@@ -87,7 +87,7 @@ class Decision:
         return np.array([self.of(client).threshold for client in clients], dtype=np.float64)
 
 
-class Clients(dict[str, Row]):
+class RowsByClient(dict[str, Row]):
     """Rows of clients by name. A name that is not there is a ConfigError, with the one that was probably meant."""
 
     def __missing__(self, name: object) -> Row:
@@ -306,7 +306,7 @@ def report(
     decided = {"argmax": chances.argmax(1) == column} | ({} if threshold is None else {"threshold": p >= threshold})
     out = _reported(y, p, decided)
     if owners is not None:
-        out["clients"] = Clients()
+        out["clients"] = RowsByClient()
         for k in np.unique(owners[owners >= 0]).tolist():
             at = owners == k
             of_client = _reported(y[at], p[at], {name: chosen[at] for name, chosen in decided.items()})

@@ -1,7 +1,7 @@
 """Optional measurements of a round. They are recorded and change no number of the run.
 
-Each diagnostic is a pure function of a `Moment` and of the clients to look at; it returns a row for rounds.jsonl. K
-participants (a chain counts as one), C classes, L layers, F features, R test rows. A delta is local - global.
+Each diagnostic is a pure function of a `RoundSnapshot` and of the clients to look at; it gives a row for rounds.jsonl.
+K participants (a chain counts as one), C classes, L layers, F features, R test rows. A delta is local - global.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Diagnostics(Checked):
         for name in self.names:
             if name not in DIAGNOSTICS:
                 raise unknown("diagnostic", name, DIAGNOSTICS)
-        twice = [n for i, n in enumerate(self.names) if n in self.names[:i]]
-        demand(self, "names", not twice, "name a diagnostic once")
+        repeated = [n for i, n in enumerate(self.names) if n in self.names[:i]]
+        demand(self, "names", not repeated, "name a diagnostic once")
 
     def check(self, clients: int, recorded: bool) -> None:
         """Check against the run.
@@ -86,7 +86,7 @@ class Diagnostics(Checked):
 
 
 @dataclass(frozen=True, eq=False)
-class Moment:
+class RoundSnapshot:
     """A round after its server update: everything a diagnostic may read."""
 
     round: int  # one-based
@@ -137,7 +137,7 @@ class Moment:
         return [_finite(v) for v in each], _finite(ratio)
 
 
-def per_class(moment: Moment, clients: tuple[int, ...]) -> Row:
+def per_class(moment: RoundSnapshot, clients: tuple[int, ...]) -> Row:
     """Recall of each class before local training, after it, and after aggregation.
 
     The row holds ``before`` [C], ``after`` [C], ``clients`` {id: [C]} and ``owned`` {id: [C]} rows of chosen clients,
@@ -159,7 +159,7 @@ def per_class(moment: Moment, clients: tuple[int, ...]) -> Row:
     }
 
 
-def asymmetry(moment: Moment, clients: tuple[int, ...]) -> Row:
+def asymmetry(moment: RoundSnapshot, clients: tuple[int, ...]) -> Row:
     """Error asymmetry of the local models and of the evaluated model.
 
     The row holds EA of each class and the ratio max EA / min EA of the evaluated model (``each``, ``ratio``) and of
@@ -180,7 +180,7 @@ def asymmetry(moment: Moment, clients: tuple[int, ...]) -> Row:
     return {"each": each, "ratio": ratio, "local": local, "clients": chosen, "train_counts": counts}
 
 
-def cosine(moment: Moment, clients: tuple[int, ...]) -> Row:
+def cosine(moment: RoundSnapshot, clients: tuple[int, ...]) -> Row:
     """Cosine, layer by layer, between successive global models, and between local models and their start.
 
     The row holds ``layers`` (L names), ``global`` [L] of cos(x^t, x^{t+1}) and ``local`` {mean, min, max: [L]} of
@@ -205,7 +205,7 @@ def cosine(moment: Moment, clients: tuple[int, ...]) -> Row:
     }
 
 
-def drift(moment: Moment, clients: tuple[int, ...]) -> Row:
+def drift(moment: RoundSnapshot, clients: tuple[int, ...]) -> Row:
     """Norms of the clients' updates, and the share of them that cancels in the aggregate.
 
         norms_k = ||d_k||      update = ||sum_k p_k d_k||      server = ||x^{t+1} - x^t||
@@ -230,7 +230,7 @@ def drift(moment: Moment, clients: tuple[int, ...]) -> Row:
     }
 
 
-def coverage(moment: Moment, clients: tuple[int, ...]) -> Row:
+def coverage(moment: RoundSnapshot, clients: tuple[int, ...]) -> Row:
     """Classes that the cohort trains on.
 
     The row holds ``classes`` (number present among the rows used), ``share`` (of all C), ``used`` and ``owned`` [C]
@@ -253,7 +253,7 @@ def coverage(moment: Moment, clients: tuple[int, ...]) -> Row:
     }
 
 
-def oversampling(moment: Moment, clients: tuple[int, ...]) -> Row:
+def oversampling(moment: RoundSnapshot, clients: tuple[int, ...]) -> Row:
     """Rows of each class at chosen clients: ``owned``, ``offered`` by the sampler and ``used`` in training, [C] each.
 
     References:
@@ -264,7 +264,7 @@ def oversampling(moment: Moment, clients: tuple[int, ...]) -> Row:
     return {str(k): {n: getattr(cohort, n)[at].tolist() for n in kinds} for k, at in moment.chosen(clients).items()}
 
 
-def features(moment: Moment, clients: tuple[int, ...]) -> Row:
+def features(moment: RoundSnapshot, clients: tuple[int, ...]) -> Row:
     """Features that enter the classifier of the evaluated model, of at most 1000 test rows spread over the classes.
 
     They are written as ``features`` [R, F] float32, ``labels`` and ``predictions`` [R] to the file that the row names.
@@ -281,14 +281,14 @@ def features(moment: Moment, clients: tuple[int, ...]) -> Row:
     return {"file": name, "rows": len(rows), "features": values.shape[1], "digest": digest}
 
 
-Diagnostic = Callable[[Moment, tuple[int, ...]], Row]
+Diagnostic = Callable[[RoundSnapshot, tuple[int, ...]], Row]
 # Those of deltas read what single clients trained, which engines keep for them alone.
 OF_DELTAS: dict[str, Diagnostic] = {"asymmetry": asymmetry, "cosine": cosine, "drift": drift, "per_class": per_class}
 OF_COHORT: dict[str, Diagnostic] = {"coverage": coverage, "features": features, "oversampling": oversampling}
 DIAGNOSTICS = OF_DELTAS | OF_COHORT
 
 
-def measure(diagnostics: Diagnostics, moment: Moment) -> Row:
+def measure(diagnostics: Diagnostics, moment: RoundSnapshot) -> Row:
     """Run the diagnostics asked for.
 
     Args:

@@ -46,7 +46,7 @@ from fedskew.records.files import (
 )
 from fedskew.records.manifest import Manifest
 from fedskew.records.rounds import Rounds
-from fedskew.records.summary import summarise, watched
+from fedskew.records.summary import monitored, summarise
 from fedskew.records.typed import Row, object_of
 from fedskew.tree import Tree
 
@@ -126,8 +126,8 @@ class Record:
         with held(path) as hold:
             vouched = _vouched(path)
             if vouched is None:
-                told = "must be of format 2 to be resumed; got 1, whose files have no digests"
-                raise RecordError(f"{path} {told}; begin the run again in another folder")
+                rule = "must be of format 2 to be resumed; got 1, whose files have no digests"
+                raise RecordError(f"{path} {rule}; begin the run again in another folder")
             _clear(path)
             return cls(path, hold, vouched)
 
@@ -263,11 +263,11 @@ def current(config: Mapping[str, Any]) -> Row:
 def _partition(recorded: Any) -> Any:
     if not isinstance(recorded, Mapping):
         return recorded
-    said = {name: _partition(value) if name == "base" else value for name, value in recorded.items()}
-    if said.get("name") == "dirichlet" and "version" not in said:
-        rounding = said.pop("rounding", None) or "cut"  # a record says no more than what differs from the default
-        said |= {"version": 2} if rounding == "largest_remainder" else {"version": 2, "rounding": rounding}
-    return said
+    options = {name: _partition(value) if name == "base" else value for name, value in recorded.items()}
+    if options.get("name") == "dirichlet" and "version" not in options:
+        rounding = options.pop("rounding", None) or "cut"  # a record says no more than what differs from the default
+        options |= {"version": 2} if rounding == "largest_remainder" else {"version": 2, "rounding": rounding}
+    return options
 
 
 def check_config(folder: Path) -> None:
@@ -352,8 +352,8 @@ def finished(folder: str | Path, number: int, patience: int | None = None) -> bo
     if summary is None or summary["stopped"]:
         return False
     rows, config = _rows(path, vouched), _config(path)
-    watch = watched(rows, config["monitor"]) if config.get("monitor") else None
-    return len(rows) >= number or bool(watch and patience and watch.idle >= patience)
+    monitor = monitored(rows, config["monitor"]) if config.get("monitor") else None
+    return len(rows) >= number or bool(monitor and patience and monitor.idle >= patience)
 
 
 def environment() -> dict[str, Any]:

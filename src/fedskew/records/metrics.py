@@ -60,7 +60,7 @@ class Matrix(NamedTuple):
     present: Tensor  # bool [C]
 
 
-class Ranks(NamedTuple):
+class RankScores(NamedTuple):
     """What metrics of predicted probabilities are made of; numbers of each class are float64 [C]."""
 
     labels: Tensor  # [B]
@@ -83,7 +83,7 @@ class Metric:
         needs: What it is made of. "matrix": a confusion matrix, in every evaluation and of all rows; "loss": the mean
             cross-entropy, likewise; "probabilities" and "mixes": predicted probabilities, and the label mixes of
             clients, on test rows of the last model.
-        of: The function: of a `Matrix`, of the loss, of `Ranks`, or of the sorted accuracies of clients with a mix.
+        of: The function: of a `Matrix`, the loss, `RankScores`, or the sorted accuracies of clients with a mix.
         title: In a sentence.
         head: At the head of a column.
         unit: "share", in [0, 1], whose differences are told in points; or "nats".
@@ -111,7 +111,7 @@ class Metric:
     def value(self, given: Any) -> Any:
         """The metric as JSON has it: a number or a list of them; None for NaN."""
         value = self.of(given)
-        return [_plain(one) for one in value.tolist()] if self.per_class else _plain(float(value))
+        return [_json_number(number) for number in value.tolist()] if self.per_class else _json_number(float(value))
 
 
 def _percentile(q: int, held: Tensor) -> Tensor | float:
@@ -557,7 +557,7 @@ def from_probabilities(labels: Tensor, probabilities: Tensor, precision: float =
         >>> found["auroc_macro"], found["per_class_auroc"]
         (1.0, [1.0, 1.0, None])
     """
-    return _measured("probabilities", Ranks(labels, probabilities, *_ranked(labels, probabilities, precision)))
+    return _measured("probabilities", RankScores(labels, probabilities, *_ranked(labels, probabilities, precision)))
 
 
 # Clients' label mixes
@@ -682,6 +682,6 @@ def _measured(needs: Needs, given: Any) -> dict[str, Any]:
     return {m.name: m.value(given) for m in METRICS if m.needs == needs}
 
 
-def _plain(value: float) -> float | None:
+def _json_number(value: float) -> float | None:
     """A number for JSON, which has no NaN."""
     return None if math.isnan(value) else value

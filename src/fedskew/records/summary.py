@@ -93,9 +93,9 @@ def metric_words(name: str) -> str:
         before, which, metric = name.rpartition("personal_")
     known = metric_of(metric)
     before += metric.removesuffix(known.name) if known else metric
-    told = before.replace("_", " ") + (known.title if known else "")
-    told = told.replace("val ", "validation ", 1) if told.startswith("val ") else told
-    return told + WHOSE[which]
+    words = before.replace("_", " ") + (known.title if known else "")
+    words = words.replace("val ", "validation ", 1) if words.startswith("val ") else words
+    return words + WHOSE[which]
 
 
 class Tail(NamedTuple):
@@ -328,8 +328,8 @@ def collapses(rows: Sequence[Row], serves: str = "global") -> list[Collapse]:
     Example:
         >>> from fedskew.records.summary import collapses
         >>> row = {"support": [5, 5], "per_class_recall": [1.0, 0.0], "balanced_accuracy": 0.5}
-        >>> for found in collapses([{**row, "round": r, "train_loss": 0.7 if r != 2 else 1e9} for r in range(1, 12)]):
-        ...     print(found.words)
+        >>> for seen in collapses([{**row, "round": r, "train_loss": 0.7 if r != 2 else 1e9} for r in range(1, 12)]):
+        ...     print(seen.words)
         training loss above 6.93, ten times that of a guess, in round 2 (1e+09 in round 2)
         balanced accuracy below 0.55, 1.1 times that of a guess, in rounds 1 to 11
     """
@@ -337,7 +337,7 @@ def collapses(rows: Sequence[Row], serves: str = "global") -> list[Collapse]:
     tested = sum(n > 0 for n in support)
     if tested < 2:
         return []
-    own = "personal_balanced_accuracy" if serves == "own" else "balanced_accuracy"
+    metric = "personal_balanced_accuracy" if serves == "own" else "balanced_accuracy"
     most, least = LOSS_LIMIT * math.log(len(support)), CHANCE / tested
 
     def sign(name: str, limit: float, bad: Callable[[float], bool], rounds: int, worst_of: Any) -> list[Collapse]:
@@ -351,7 +351,7 @@ def collapses(rows: Sequence[Row], serves: str = "global") -> list[Collapse]:
         return [Collapse(name, limit, [[spell[0][0], spell[-1][0]] for spell in spells], worst, at)]
 
     high = sign("train_loss", most, lambda loss: not loss <= most, 1, max)
-    return high + sign(own, least, lambda score: score < least, PATIENCE, min)
+    return high + sign(metric, least, lambda score: score < least, PATIENCE, min)
 
 
 class Best(NamedTuple):
@@ -373,7 +373,7 @@ def more_is_better(metric: str) -> bool:
     return known.higher_is_better if known else not metric.startswith("total_")
 
 
-class Watch(NamedTuple):
+class MetricMonitor(NamedTuple):
     """What is known of a metric after some rounds.
 
     Attributes:
@@ -386,8 +386,8 @@ class Watch(NamedTuple):
     best: Best | None = None
     idle: int = 0
 
-    def saw(self, row: Row) -> "Watch":
-        """The watch after one more round. A value that is not a number improves nothing."""
+    def after(self, row: Row) -> "MetricMonitor":
+        """The monitor after one more round. A value that is not a number improves nothing."""
         value = row.get(self.metric)
         if value is None:
             return self
@@ -398,31 +398,31 @@ class Watch(NamedTuple):
         return self._replace(idle=self.idle + 1)
 
 
-def watched(rows: Iterable[Row], metric: str) -> Watch:
-    """The watch after these rounds.
+def monitored(rows: Iterable[Row], metric: str) -> MetricMonitor:
+    """The monitor after these rounds.
 
     Example:
-        >>> from fedskew.records.summary import watched
+        >>> from fedskew.records.summary import monitored
         >>> rows = [{"round": r, "val_loss": v} for r, v in enumerate([0.9, 0.5, 0.6, 0.7], 1)]
-        >>> watched(rows, "val_loss").best, watched(rows, "val_loss").idle
+        >>> monitored(rows, "val_loss").best, monitored(rows, "val_loss").idle
         (Best(round=2, value=0.5), 2)
     """
-    watch = Watch(metric)
+    monitor = MetricMonitor(metric)
     for row in rows:
-        watch = watch.saw(row)
-    return watch
+        monitor = monitor.after(row)
+    return monitor
 
 
-def best_of(rows: Sequence[Row], watch: Watch) -> Row:
+def best_of(rows: Sequence[Row], monitor: MetricMonitor) -> Row:
     """The best round as summary.json has it: the metric, the round, its value, and what its model had on the test set.
 
     Example:
-        >>> from fedskew.records.summary import best_of, watched
+        >>> from fedskew.records.summary import best_of, monitored
         >>> rows = [{"round": 1, "val_loss": 0.9, "accuracy": 0.6}, {"round": 2, "val_loss": 1.1, "accuracy": 0.7}]
-        >>> best_of(rows, watched(rows, "val_loss"))
+        >>> best_of(rows, monitored(rows, "val_loss"))
         {'monitor': 'val_loss', 'round': 1, 'value': 0.9, 'accuracy': 0.6}
     """
-    if watch.best is None:
+    if monitor.best is None:
         return {}
-    row = rows[watch.best.round - 1]
-    return {"monitor": watch.metric, **watch.best._asdict(), **{name: row[name] for name in EVALUATED if name in row}}
+    best, row = monitor.best, rows[monitor.best.round - 1]
+    return {"monitor": monitor.metric, **best._asdict(), **{name: row[name] for name in EVALUATED if name in row}}

@@ -12,7 +12,7 @@ from typing import Any
 
 from fedskew import method, methods
 from fedskew.method import Component
-from fedskew.plugins import Brought, Table
+from fedskew.plugins import Brought, Registry
 
 SLOTS: dict[Any, str] = {Component: "parts"} | {kind: slot for slot, kind in method.SLOTS.items()}  # of what derives
 
@@ -33,7 +33,7 @@ for room in (method, methods):
         for kind in vars(import_module(file.name)).values():
             if isinstance(kind, type) and issubclass(kind, Component) and vars(kind).get("name"):
                 _named[SLOTS[next(filter(SLOTS.__contains__, kind.__mro__))]][kind.name] = kind
-INGREDIENTS: dict[str, Table[type[Component]]] = {
-    slot: Table("ingredient", dict(sorted(kinds.items())), Component, partial(_brought, slot))
+INGREDIENTS: dict[str, Registry[type[Component]]] = {
+    slot: Registry("ingredient", dict(sorted(kinds.items())), Component, partial(_brought, slot))
     for slot, kinds in _named.items()
 }

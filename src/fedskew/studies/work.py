@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from fedskew.config.experiment import DIVISION, Experiment
 from fedskew.config.recorded import finished, read_run
 from fedskew.data import Federation
-from fedskew.errors import ConfigError, DataError, RecordError, TrainingError, insist
+from fedskew.errors import ConfigError, DataError, RecordError, TrainingError, ensure_interrupt
 from fedskew.records.files import Hold, InUseError, UnwritableError
 from fedskew.studies.store import Store
 from fedskew.track import Named, Several
@@ -107,7 +107,7 @@ def begin(environment: Mapping[str, str] | None = None) -> None:
     os.environ.update(environment or {})
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
-    insist(_asked.is_set, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    ensure_interrupt(_asked.is_set, lambda: os.kill(os.getpid(), signal.SIGTERM))
     torch.set_num_threads(1)
     threading.Thread(target=_outlive, daemon=True).start()
 

@@ -79,8 +79,8 @@ class Tracker(ABC):
         except (Exception, SystemExit) as error:
             self._tracks = False
             why = " ".join(str(error).split())[:300]
-            told = f"{self.name} failed; the run continues without it: {type(error).__name__}: {why}"
-            self.note(told)
+            message = f"{self.name} failed; the run continues without it: {type(error).__name__}: {why}"
+            self.note(message)
 
     @abstractmethod
     def _begin(self, config: Row) -> None: ...
@@ -157,7 +157,7 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _leaves(inner, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, list | tuple) and all(isinstance(one, Mapping) for one in value):
+    elif isinstance(value, list | tuple) and all(isinstance(element, Mapping) for element in value):
         for i, inner in enumerate(value):
             yield from _leaves(inner, f"{path}.{inner.get('name', i)}")
     elif isinstance(value, list | tuple):
@@ -177,15 +177,15 @@ def run_name(config: Mapping[str, Any]) -> str:
     return name or Path(config.get("folder") or "run").name
 
 
-def _warn(told: str) -> None:
-    warnings.warn(told, RuntimeWarning, stacklevel=5)
+def _warn(message: str) -> None:
+    warnings.warn(message, RuntimeWarning, stacklevel=5)
 
 
 def _apart(names: Sequence[str]) -> list[str]:
     """Names of classes as every tracker takes them, different from each other."""
     plain = [re.sub(r"[^\w .-]", "_", name, flags=re.ASCII).strip() or str(c) for c, name in enumerate(names)]
-    twice = {name for name in plain if plain.count(name) > 1} if len(set(plain)) < len(plain) else set()
-    return [f"{name} {c}" if name in twice else name for c, name in enumerate(plain)]
+    repeated = {name for name in plain if plain.count(name) > 1} if len(set(plain)) < len(plain) else set()
+    return [f"{name} {c}" if name in repeated else name for c, name in enumerate(plain)]
 
 
 def _installed(package: str) -> bool:

@@ -15,7 +15,7 @@ from scipy.io import savemat
 from fedskew.data import DATASETS, load
 from fedskew.data.arrays import build, channel_statistics
 from fedskew.data.sources import pictures, readers
-from fedskew.data.sources.files import Known, rows_digest
+from fedskew.data.sources.files import SplitFacts, rows_digest
 from fedskew.data.sources.images import Published
 from fedskew.data.sources.published import EMNIST, IDX
 from fedskew.errors import ConfigError, DataError
@@ -136,10 +136,10 @@ def test_parquet_files_in_the_hub_s_layout(name: str, tmp_path: Path, monkeypatc
     assert made.label_names == tuple(names or kind.names) and (made.mean, made.std) == kind.protocol
     told = f"expected {kind.known[0].rows} training rows, got {len(labels)}"
     fails(name, tmp_path, told, "of your own in this format set verify to false")
-    ones = Known(len(labels), counts=(1,) * len(labels))
+    ones = SplitFacts(len(labels), counts=(1,) * len(labels))
     monkeypatch.setattr(kind, "known", (ones, ones))
     assert all("only the number of each class was compared" in note for note in load(name, str(tmp_path)).notes)
-    monkeypatch.setattr(kind, "known", (Known(len(labels), counts=(2, 0, *[1] * (len(labels) - 2))), ones))
+    monkeypatch.setattr(kind, "known", (SplitFacts(len(labels), counts=(2, 0, *[1] * (len(labels) - 2))), ones))
     monkeypatch.setenv("FEDSKEW_CACHE", str(tmp_path / "empty"))
     fails(name, tmp_path, "the training rows were altered: expected 2 rows of class 0, got 1")
     file = tmp_path / folder / f"{test}-00000-of-00001.parquet"

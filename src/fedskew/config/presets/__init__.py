@@ -89,8 +89,8 @@ def _row(content: str | dict[str, Any], texts: dict[str, str]) -> Preset | str:
     if isinstance(content, str):
         return texts.get(content, content)
     values = {place: Stated(*stated) for place, stated in content["values"].items()}
-    said = (content.get(name, "") for name in ("setting", "source", "note"))
-    setting, source, note = (texts.get(text, text) for text in said)
+    entries = (content.get(name, "") for name in ("setting", "source", "note"))
+    setting, source, note = (texts.get(text, text) for text in entries)
     return Preset(setting, source, values, note)
 
 

@@ -30,4 +30,4 @@ _OWN: tuple[type[Partitioner], ...] = (
     Iid, Dirichlet, DirClientEqual, DirPrior, DirExtended, LabelsK, Pathological,
     Double, Shards, ExclusiveIid, Shared, QuantityDir, Natural, Counts, File,
 )  # fmt: skip
-PARTITIONERS = plugins.Table("partitioner", {kind.name: kind for kind in _OWN}, Partitioner)
+PARTITIONERS = plugins.Registry("partitioner", {kind.name: kind for kind in _OWN}, Partitioner)

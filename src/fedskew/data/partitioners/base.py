@@ -12,7 +12,7 @@ from fedskew import rng
 from fedskew.errors import DataError, FieldError, claim, require
 from fedskew.fields import Checked, demand, fits
 
-__all__ = ["Partition", "Partitioner", "Table", "deal", "largest_remainder", "log_dirichlet"]
+__all__ = ["LabelTable", "Partition", "Partitioner", "deal", "largest_remainder", "log_dirichlet"]
 
 CELLS = 1 << 31  # clients x classes: 16 GiB a matrix
 TRIES = 100  # most draws for `least`, so that the loop ends
@@ -101,7 +101,7 @@ def label_histograms(sizes: Ints, labels: npt.NDArray[Any], classes: int) -> Int
     return np.bincount(cell, minlength=clients * classes).reshape(clients, classes)
 
 
-class Table(NamedTuple):
+class LabelTable(NamedTuple):
     """The labelled rows to divide. Classes are renumbered 0..C-1 without gaps."""
 
     codes: Ints  # [n]
@@ -196,7 +196,7 @@ def deal(codes: Ints, counts: Ints, gen: np.random.Generator) -> Partition:
     return gather(owner, clients)
 
 
-def table_of(labels: npt.ArrayLike, columns: Columns | None = None, clients: int = 1) -> Table:
+def table_of(labels: npt.ArrayLike, columns: Columns | None = None, clients: int = 1) -> LabelTable:
     """The table of a vector of labels.
 
     Args:
@@ -219,7 +219,7 @@ def table_of(labels: npt.ArrayLike, columns: Columns | None = None, clients: int
     most = CELLS // len(totals)
     rule = f"be at most {most} for {len(totals)} classes: the counts [N, C] are held in memory"
     require(clients <= most, "clients", rule, clients, f"use {most}")
-    return Table(codes.astype(np.int64), totals.astype(np.int64), columns or {})
+    return LabelTable(codes.astype(np.int64), totals.astype(np.int64), columns or {})
 
 
 def ordered(partition: Partition) -> bool:
@@ -262,14 +262,14 @@ def checked(partition: Partition, n: int, what: str, overlaps: bool = False) -> 
     made = Partition(rows.astype(np.int64), ends)
     if not ascending(made):
         made = made._replace(rows=made.rows[np.lexsort((made.rows, owners))])
-    if len(twice := np.flatnonzero((np.diff(made.rows) == 0) & (np.diff(owners) == 0))):
-        got = f"client {owners[twice[0]]} has row {made.rows[twice[0]]} twice"
+    if len(repeated := np.flatnonzero((np.diff(made.rows) == 0) & (np.diff(owners) == 0))):
+        got = f"client {owners[repeated[0]]} has row {made.rows[repeated[0]]} twice"
         raise DataError(f"{what} must give a client each row once; {got}")
     every = np.sort(made.rows)
     if not overlaps and len(shared := every[1:][np.diff(every) == 0]):
         row = shared[0]
-        one, two, *_ = owners[made.rows == row]
-        raise DataError(f"{what} must give each row to one client; clients {one} and {two} both have row {row}")
+        first, second, *_ = owners[made.rows == row]
+        raise DataError(f"{what} must give each row to one client; clients {first} and {second} both have row {row}")
     return made
 
 
@@ -389,7 +389,7 @@ class Partitioner(Checked):
         table = table_of(labels, columns, clients)
         return self.draw(table, int(clients), rng.generator(rng.key(seed, "partition", self.stream or self.name)))
 
-    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
+    def draw(self, table: LabelTable, clients: int, gen: np.random.Generator) -> Partition:
         """Check the request against the table, then draw. This is what a partitioner implements.
 
         Args:

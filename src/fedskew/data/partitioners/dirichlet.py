@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 
 from fedskew.data.partitioners import base
-from fedskew.data.partitioners.base import Floats, Ints, Partition, Partitioner, Rounding, Table
+from fedskew.data.partitioners.base import Floats, Ints, LabelTable, Partition, Partitioner, Rounding
 from fedskew.data.partitioners.sizes import Sized, equal_size, packed
 from fedskew.errors import require
 from fedskew.fields import Above, AtLeast, demand, omit_if_default
@@ -68,7 +68,7 @@ class Dirichlet(Partitioner):
     """rounding of shares to rows: "largest_remainder", or "cut" at the cumulative shares, the remainder to the last
     share ("cut_last": to client N - 1), as papers and libraries do"""
 
-    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
+    def draw(self, table: LabelTable, clients: int, gen: np.random.Generator) -> Partition:
         """Draw shares [C, N], round and deal; draw again while a client has fewer than `least` rows."""
         self.enough_rows(clients, len(table.codes))
         return base.deal(table.codes, self.redrawn(lambda: self._counts(table.totals, clients, gen)), gen)
@@ -104,7 +104,7 @@ class DirClientEqual(Partitioner):
     alpha: Annotated[float, Above(0, hint=ALPHA_HINT)] = 0.1
     """concentration of each client's class proportions"""
 
-    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
+    def draw(self, table: LabelTable, clients: int, gen: np.random.Generator) -> Partition:
         """Draw proportions [N, C], scale them to the scarcest class, round and deal."""
         least = int(table.totals.min())  # with more clients s can fall below one row, and rounding leaves nothing
         rule = f"be at most the {least} rows of the scarcest class, to which this partition scales the others"
@@ -179,7 +179,7 @@ class DirPrior(Sized):
     serve: Literal["in_turn", "together"] | None = omit_if_default()
     """one client after the other with rounded counts, or all together row by row (FedLab, flwr); unset: in_turn"""
 
-    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
+    def draw(self, table: LabelTable, clients: int, gen: np.random.Generator) -> Partition:
         """Serve the clients of one class, then the others from what remains."""
         demand(self, "rest", self.rest <= clients, f"be at most the {clients} clients", f"use {clients}")
         alphas = np.repeat([float(self.alpha), float(self.alpha_rest)], [clients - self.rest, self.rest])  # [N]

@@ -400,8 +400,8 @@ def check_content(content: PartitionFile, path: str) -> None:
     every, n = np.sort(np.concatenate([owned, *aside])), int(header["training_rows"])
     low, high = every.min(initial=0), every.max(initial=0)
     claim(0 <= low <= high < max(n, 1), f"{path}: rows", f"be 0..{n - 1}", f"{low}..{high}")
-    twice = every[1:][np.diff(every) == 0]
-    claim(not len(twice), path, "give each row one owner", f"two of row {twice[:1].tolist()}")
+    repeated = every[1:][np.diff(every) == 0]
+    claim(not len(repeated), path, "give each row one owner", f"two of row {repeated[:1].tolist()}")
     known = 0 <= labels.min(initial=0) <= labels.max(initial=0) < header["classes"]
     claim(known, f"{path}: labels", f"be 0..{header['classes'] - 1}", f"up to {labels.max(initial=0)}")
     names, clients = len(content.client_names), header["clients"]

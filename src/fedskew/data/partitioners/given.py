@@ -11,7 +11,7 @@ from fedskew import rng
 from fedskew.data.counts import count_table, counts_matrix, read_counts
 from fedskew.data.encoding import folded
 from fedskew.data.partitioners import base
-from fedskew.data.partitioners.base import Columns, Ints, Partition, Partitioner, Table
+from fedskew.data.partitioners.base import Columns, Ints, LabelTable, Partition, Partitioner
 from fedskew.errors import FieldError, claim, closest, require, some
 from fedskew.fields import demand
 
@@ -62,7 +62,7 @@ class Natural(Partitioner):
         """Number of values that occur. Raises ConfigError unless the column exists."""
         return len(np.unique(np.asarray(columns[self.resolved(columns)])))
 
-    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
+    def draw(self, table: LabelTable, clients: int, gen: np.random.Generator) -> Partition:
         """Group the rows by value."""
         name = self.resolved(table.columns)
         names, owner = np.unique(table.columns[name], return_inverse=True)
@@ -104,8 +104,8 @@ class Counts(Partitioner):
             plain = counts_matrix(np.asarray(self.matrix), "Counts.matrix").tolist()
             object.__setattr__(self, "matrix", tuple(map(tuple, plain)))
         super().__post_init__()
-        one = self.matrix is None or not self.path
-        demand(self, "path", one, "be unset if a matrix is given", "give only one of them")
+        alone = self.matrix is None or not self.path
+        demand(self, "path", alone, "be unset if a matrix is given", "give only one of them")
 
     def count(self, columns: Columns) -> int:
         """Number of rows of the matrix."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from fedskew.data.partitioners import base
-from fedskew.data.partitioners.base import Ints, Partition, Partitioner, Rounding, Table
+from fedskew.data.partitioners.base import Ints, LabelTable, Partition, Partitioner, Rounding
 from fedskew.data.partitioners.sizes import equal_size
 from fedskew.fields import Above, AtLeast, Within, demand, omit_if_default
 
@@ -50,7 +50,7 @@ class LabelsK(Partitioner):
     repeats: bool = False
     """allow a client to draw a label twice: it then has fewer than L labels and a double share of one"""
 
-    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
+    def draw(self, table: LabelTable, clients: int, gen: np.random.Generator) -> Partition:
         """Deal tickets of equal weight."""
         return _tickets(self, table, clients, 0.0, gen)
 
@@ -82,7 +82,7 @@ class Double(Partitioner):
     repeats: bool = False
     """allow a client to draw a label twice: it then has fewer than L labels and two shares of one"""
 
-    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
+    def draw(self, table: LabelTable, clients: int, gen: np.random.Generator) -> Partition:
         """Deal tickets of weight rank^(-a)."""
         return _tickets(self, table, clients, self.exponent, gen)
 
@@ -94,7 +94,7 @@ def enough_labels(partitioner: Any, classes: int) -> None:
 
 
 def _tickets(
-    partitioner: LabelsK | Double, table: Table, clients: int, exponent: float, gen: np.random.Generator
+    partitioner: LabelsK | Double, table: LabelTable, clients: int, exponent: float, gen: np.random.Generator
 ) -> Partition:
     """Deal each client `labels` tickets, one class each; divide a class by its tickets' weights rank^(-exponent)."""
     classes = len(table.totals)
@@ -155,7 +155,7 @@ class Shards(Partitioner):
     shards: Annotated[int, AtLeast(1)] = 2
     """s, shards per client"""
 
-    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
+    def draw(self, table: LabelTable, clients: int, gen: np.random.Generator) -> Partition:
         """Shuffle the rows of each label, cut, and deal the shards in random order."""
         n, pieces = len(table.codes), clients * self.shards
         rule = f"give each of the {clients} x shards pieces at least one of the {n} rows"
@@ -195,7 +195,7 @@ class ExclusiveIid(Partitioner):
     samples: Annotated[int, AtLeast(0)] = 0
     """rows per client; 0: the largest that is feasible for any draw of labels"""
 
-    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
+    def draw(self, table: LabelTable, clients: int, gen: np.random.Generator) -> Partition:
         """Deal exclusive labels first, then the rest."""
         classes = len(table.totals)
         alone = self._alone(clients, classes)  # e
@@ -279,7 +279,7 @@ class Pathological(Partitioner):
     shares: Literal["equal", "random"] = "equal"
     """how owners divide a label: equally, or by random numbers (PFLlib, unbalanced)"""
 
-    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
+    def draw(self, table: LabelTable, clients: int, gen: np.random.Generator) -> Partition:
         """Name the owners, divide each label among them, deal."""
         classes = len(table.totals)
         enough_labels(self, classes)
@@ -363,7 +363,7 @@ class DirExtended(Partitioner):
     rounding: Rounding = omit_if_default(default="largest_remainder")
     """rounding of shares to rows, as in `dirichlet` (PFLlib: cut)"""
 
-    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
+    def draw(self, table: LabelTable, clients: int, gen: np.random.Generator) -> Partition:
         """Draw owners, then shares, then deal."""
         enough_labels(self, len(table.totals))
         if self.least:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from fedskew.data.partitioners import base
-from fedskew.data.partitioners.base import Floats, Ints, Partition, Partitioner, Table
+from fedskew.data.partitioners.base import Floats, Ints, LabelTable, Partition, Partitioner
 from fedskew.errors import FieldError, require
 from fedskew.fields import Above, AtLeast, demand, fits, omit_if_default
 
@@ -179,7 +179,7 @@ class Iid(Sized):
 
     name: ClassVar[str] = "iid"
 
-    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
+    def draw(self, table: LabelTable, clients: int, gen: np.random.Generator) -> Partition:
         """Give the row at place i of a shuffle to client floor(i N / n), or n_k places in turn to client k."""
         n = len(table.codes)
         self.enough_rows(clients, n)
@@ -221,7 +221,7 @@ class QuantityDir(Partitioner):
     redraw: bool | None = omit_if_default()
     """draw again, at most 100 times, until all have `least` rows, instead of giving these first (NIID-Bench, FedLab)"""
 
-    def draw(self, table: Table, clients: int, gen: np.random.Generator) -> Partition:
+    def draw(self, table: LabelTable, clients: int, gen: np.random.Generator) -> Partition:
         """Draw shares, compute sizes, deal."""
         n = len(table.codes)
         self.enough_rows(clients, n)

@@ -208,7 +208,7 @@ def _dataset(
     label = column_of(options, "y_column", schema.names, Y_COLUMNS, "the column of labels, one of")
     names = label_names.get(label) or parquet.schema_names(splits[0].table, label)
     features = listed(options.x_column) or list(schema.names)
-    table_alone = all(_plain(schema.field(name)) for name in features if name in schema.names)
+    table_alone = all(_is_scalar(schema.field(name)) for name in features if name in schema.names)
     if not asks and not table_alone:
         data = _of_samples(options, name, source, splits, label, names)
         if key:
@@ -288,7 +288,7 @@ def cells(table: Any, name: str) -> np.ndarray:
     of_its_own = b"ARROW:extension:name" in (field.metadata or {}) or isinstance(_kind(field), pa.BaseExtensionType)
     hint = f"{'store it as words or numbers' if of_its_own else 'name it as the only x_column'}, or exclude it"
     # the numbers of a type of its own, such as a period of pandas, mean something else
-    claim(_plain(field) and not of_its_own, f"column {name!r}", "hold numbers or words", field.type, hint)
+    claim(_is_scalar(field) and not of_its_own, f"column {name!r}", "hold numbers or words", field.type, hint)
     values = values.cast(pa.int8()) if pa.types.is_boolean(field.type) else values
     parted = pa.types.is_integer(values.type) and values.null_count  # numpy would make floats of them
     array = np.concatenate([c.to_numpy(zero_copy_only=False) for c in values.chunks] or [np.empty(0)])
@@ -300,7 +300,7 @@ def _kind(field: Any) -> Any:
     return field.type.value_type if parquet.arrow()[0].types.is_dictionary(field.type) else field.type
 
 
-def _plain(field: Any) -> bool:
+def _is_scalar(field: Any) -> bool:
     """Whether a column holds numbers or words."""
     types, kind = parquet.arrow()[0].types, _kind(field)
     return not (types.is_nested(kind) or types.is_binary(kind) or types.is_large_binary(kind))

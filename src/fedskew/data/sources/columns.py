@@ -60,14 +60,14 @@ def known_columns(options: Any, field: str, names: Sequence[str], place: str = "
 def column_of(options: Any, field: str, names: Sequence[str], usual: Sequence[str], rule: str) -> str:
     """The column that a field of options names, else that with a usual name; FieldError without one, or for two."""
     given = getattr(options, field)
-    found = [name for name in usual if name in names] if given is None else [given]
-    if len(found) > 1 and "x" in names:  # beside which y is a coordinate
-        found = [name for name in found if name != "y"]
-    if len(found) != 1 or found[0] not in names:
+    chosen = [name for name in usual if name in names] if given is None else [given]
+    if len(chosen) > 1 and "x" in names:  # beside which y is a coordinate
+        chosen = [name for name in chosen if name != "y"]
+    if len(chosen) != 1 or chosen[0] not in names:
         hint = f"no column is called {' or '.join(usual)}" if given is None else closest(given, names, listed=False)[2:]
-        hint = f"{' and '.join(found)} may each be it: the others are features unless excluded" if found[1:] else hint
+        hint = f"{' and '.join(chosen)} may each be it: the others are features unless excluded" if chosen[1:] else hint
         raise FieldError(type(options).__name__, field, f"name {rule} {', '.join(names)}", given, hint)
-    return str(found[0])
+    return str(chosen[0])
 
 
 def owner_columns(options: Any, names: Sequence[str], place: str = "the file") -> list[str]:
@@ -577,8 +577,8 @@ class Roles:
 
 def one_to_one(values: np.ndarray, labels: np.ndarray) -> bool:
     """Whether each value of a feature stands beside one label, and each label beside one value."""
-    (one, at), (other, beside) = (np.unique(column, return_inverse=True) for column in (values, labels))
-    return len(one) == len(other) == len(np.unique(at * len(other) + beside))
+    (distinct, at), (names, beside) = (np.unique(column, return_inverse=True) for column in (values, labels))
+    return len(distinct) == len(names) == len(np.unique(at * len(names) + beside))
 
 
 def _numbers_in(words: np.ndarray, number: Callable[[str], float] = number_of) -> np.ndarray:

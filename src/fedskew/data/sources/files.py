@@ -24,7 +24,7 @@ SPLITS = {
 TRAINING = re.compile(r"(?i)(?<![a-z])train(ing)?(set|data(set)?|images?|imgs?|split|files?)?(?![a-z])")
 
 
-class Known(NamedTuple):
+class SplitFacts(NamedTuple):
     """Published facts of one split."""
 
     rows: int
@@ -33,6 +33,9 @@ class Known(NamedTuple):
     inexact: tuple[int, ...] = ()  # rows left out of the digest: they differ between public copies
     proven: bool = True  # False: the digest is of a copy that was not checked against the official files
     counts: tuple[int, ...] = ()  # published rows of each class, compared where no digest is known
+
+
+BothSplits = tuple[SplitFacts, SplitFacts]  # training, test
 
 
 def listed(names: str | None) -> list[str]:
@@ -63,8 +66,8 @@ def insist_on_names(options: Any, field: str, rule: str, given: Iterable[str], k
 
 def insist_on_different(what: object, names: Sequence[str], things: str = "columns") -> None:
     """Raise DataError for two columns, or other things, of one name."""
-    twice = [name for name, times in Counter(names).items() if times > 1]
-    claim(not twice, what, f"have {things} of different names", f"{some([*map(repr, twice)])} twice", "rename one")
+    repeats = [name for name, times in Counter(names).items() if times > 1]
+    claim(not repeats, what, f"have {things} of different names", f"{some([*map(repr, repeats)])} twice", "rename one")
 
 
 @contextmanager
@@ -230,7 +233,7 @@ def rows_digest(x: np.ndarray, y: np.ndarray) -> str:
     return md5_of(b"".join(sorted(marks)))
 
 
-def verify(split: str, x: np.ndarray, y: np.ndarray, known: Known, files: Sequence[Path]) -> list[str]:
+def verify(split: str, x: np.ndarray, y: np.ndarray, known: SplitFacts, files: Sequence[Path]) -> list[str]:
     """Compare a split with the published one.
 
     Args:

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedskew.data.arrays import ClassOptions, Dataset, build, channel_statistics
 from fedskew.data.sources import cache, parquet, pictures
-from fedskew.data.sources.files import Known, absent, md5_of, places, reading, verify
+from fedskew.data.sources.files import BothSplits, absent, md5_of, places, reading, verify
 from fedskew.errors import DataError, claim, require
 from fedskew.fields import AtLeast, AtMost, demand
 
@@ -135,7 +135,7 @@ class Published(ImageOptions):
     folders: ClassVar[tuple[str, ...]]  # below the root
     x_column: ClassVar[str] = "image"  # in parquet
     y_columns: ClassVar[tuple[str, ...]] = ("label",)
-    known: ClassVar[tuple[Known, Known]]  # training, test
+    known: ClassVar[BothSplits]  # training, test
     names: ClassVar[tuple[str, ...]] = tuple(map(str, range(10)))  # empty: those of the files
 
     verify: bool = True

@@ -166,7 +166,7 @@ def _pixels(image: Any, mode: ImageMode, size: int, background: Background) -> t
 
 def _bounded(total: int, encoded: Iterable[bytes | Path], what: str, size: int) -> None:
     """Raise DataError for images that all together are more than their files may become, or than the memory holds."""
-    sizes = [len(one) if isinstance(one, bytes) else one.stat().st_size if one.is_file() else 0 for one in encoded]
+    sizes = [len(raw) if isinstance(raw, bytes) else raw.stat().st_size if raw.is_file() else 0 for raw in encoded]
     most, got = allowed(sum(sizes)), f"{len(sizes)} images of the first one's size are {total:,} bytes"
     claim(size or total <= most, what, f"be images of at most {most:,} bytes when they are decoded; {got}")
     afford(total, what, "a smaller size needs less" if size else "")

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedskew.data.arrays import Dataset, build
 from fedskew.data.sources import pictures, readers
-from fedskew.data.sources.files import Known, altered, md5_of, reading, together
+from fedskew.data.sources.files import BothSplits, SplitFacts, altered, md5_of, reading, together
 from fedskew.data.sources.images import Constants, Decoded, Formats, ImageOptions, Published
 from fedskew.errors import claim, content_of, some
 
@@ -39,9 +39,9 @@ class Mnist(Published):
     idx: ClassVar[Sequence[Sequence[str]]] = IDX_FILES  # names of each official file
     repo: ClassVar[str] = "ylecun/mnist"
     folders: ClassVar[tuple[str, ...]] = ("mnist", "MNIST/raw", "MNIST")
-    known: ClassVar[tuple[Known, Known]] = (
-        Known(60000, "f6df1131ebd1f670df947aa6d12ecd18", "e86ee40d66677c011a9abda399ec8c4d"),
-        Known(10000, "c96757a4180a626e1737cfdf4690742f", "073c3904dfbd3e141ff8aa01cfde6b15"),
+    known: ClassVar[BothSplits] = (
+        SplitFacts(60000, "f6df1131ebd1f670df947aa6d12ecd18", "e86ee40d66677c011a9abda399ec8c4d"),
+        SplitFacts(10000, "c96757a4180a626e1737cfdf4690742f", "073c3904dfbd3e141ff8aa01cfde6b15"),
     )
 
     def formats(self, place: Path) -> Formats:
@@ -78,9 +78,9 @@ class FashionMnist(Mnist):
     repo: ClassVar[str] = "zalando-datasets/fashion_mnist"
     folders: ClassVar[tuple[str, ...]] = ("fashion-mnist", "fashion_mnist", "FashionMNIST/raw", "FashionMNIST")
     names: ClassVar[tuple[str, ...]] = FASHION_MNIST
-    known: ClassVar[tuple[Known, Known]] = (
-        Known(60000, "4115895a719d060966a54c7f2e69e159", "3236f6424fc25388b2834cb19942cf7e"),
-        Known(10000, "4e6f7641d5ba513061f4658044048c5c", "8dea97a4e78c1bd1b5a6e8efbb870b6e"),
+    known: ClassVar[BothSplits] = (
+        SplitFacts(60000, "4115895a719d060966a54c7f2e69e159", "3236f6424fc25388b2834cb19942cf7e"),
+        SplitFacts(10000, "4e6f7641d5ba513061f4658044048c5c", "8dea97a4e78c1bd1b5a6e8efbb870b6e"),
     )
 
 
@@ -129,9 +129,9 @@ class Cifar10(Published):
     folders: ClassVar[tuple[str, ...]] = ("cifar10", "cifar-10")
     x_column: ClassVar[str] = "img"
     names: ClassVar[tuple[str, ...]] = CIFAR10
-    known: ClassVar[tuple[Known, Known]] = (
-        Known(50000, "608b58aed9d6cb6699103559008cda70", "69c5f3349be54915edfca558b72ad888"),
-        Known(10000, "87c9a27c33052a498ff7c4ff162a9c36", "251f18ce75337ae9ca5d0dbd7ea62cf4", DECODED_JPEGS),
+    known: ClassVar[BothSplits] = (
+        SplitFacts(50000, "608b58aed9d6cb6699103559008cda70", "69c5f3349be54915edfca558b72ad888"),
+        SplitFacts(10000, "87c9a27c33052a498ff7c4ff162a9c36", "251f18ce75337ae9ca5d0dbd7ea62cf4", DECODED_JPEGS),
     )
     decoded_jpegs: ClassVar[str] = "732c957094f5781f9b27bb8dce0f0458"  # md5 of the 20 images in the copy that has them
     batches: ClassVar[tuple[str, ...]] = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
@@ -183,9 +183,9 @@ class Cifar100(Cifar10):
     folders: ClassVar[tuple[str, ...]] = ("cifar100", "cifar-100")
     y_columns: ClassVar[tuple[str, ...]] = ("fine_label", "coarse_label")
     names: ClassVar[tuple[str, ...]] = CIFAR100
-    known: ClassVar[tuple[Known, Known]] = (
-        Known(50000, "f9c530e1a417feb91bd4e4edc8910a7a", "00c0899b82d482aefa46cdb301dbaf9c"),
-        Known(10000, "887656c7c745158fb8b3f227c1d6536d", "1ddeb59844e0066662ddddaec17677b9", proven=False),
+    known: ClassVar[BothSplits] = (
+        SplitFacts(50000, "f9c530e1a417feb91bd4e4edc8910a7a", "00c0899b82d482aefa46cdb301dbaf9c"),
+        SplitFacts(10000, "887656c7c745158fb8b3f227c1d6536d", "1ddeb59844e0066662ddddaec17677b9", proven=False),
     )
     decoded_jpegs: ClassVar[str] = ""
     batches: ClassVar[tuple[str, ...]] = ("train.bin", "test.bin")
@@ -230,9 +230,9 @@ class Svhn(Published):
     repo: ClassVar[str] = "ufldl-stanford/svhn"
     config: ClassVar[str | None] = "cropped_digits"
     folders: ClassVar[tuple[str, ...]] = ("svhn", "svhn/cropped_digits", "SVHN", "cropped_digits")
-    known: ClassVar[tuple[Known, Known]] = (
-        Known(73257, counts=(4948, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4659)),
-        Known(26032, counts=(1744, 5099, 4149, 2882, 2523, 2384, 1977, 2019, 1660, 1595)),
+    known: ClassVar[BothSplits] = (
+        SplitFacts(73257, counts=(4948, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4659)),
+        SplitFacts(26032, counts=(1744, 5099, 4149, 2882, 2523, 2384, 1977, 2019, 1660, 1595)),
     )
 
     def formats(self, place: Path) -> Formats:
@@ -274,7 +274,7 @@ class Emnist(Mnist):
     repo: ClassVar[str] = ""
     folders: ClassVar[tuple[str, ...]] = ("emnist", "emnist/gzip", "EMNIST/raw", "EMNIST", "gzip")
     names: ClassVar[tuple[str, ...]] = tuple("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabdefghnqrt")
-    known: ClassVar[tuple[Known, Known]] = (Known(112800, counts=(2400,) * 47), Known(18800, counts=(400,) * 47))
+    known: ClassVar[BothSplits] = (SplitFacts(112800, counts=(2400,) * 47), SplitFacts(18800, counts=(400,) * 47))
 
     def _read_idx(self, files: tuple[Path, ...]) -> Decoded:
         stored = super()._read_idx(files)
@@ -300,7 +300,7 @@ class TinyImageNet(Published):
     mode: ClassVar[pictures.ImageMode | None] = "RGB"
     folders: ClassVar[tuple[str, ...]] = ("tiny-imagenet-200", "tiny-imagenet", "tiny_imagenet")
     names: ClassVar[tuple[str, ...]] = ()
-    known: ClassVar[tuple[Known, Known]] = (Known(100000, counts=(500,) * 200), Known(10000, counts=(50,) * 200))
+    known: ClassVar[BothSplits] = (SplitFacts(100000, counts=(500,) * 200), SplitFacts(10000, counts=(50,) * 200))
 
     def formats(self, place: Path) -> Formats:
         """The official folder before parquet files: its lists, then all images, which enter the cache's key."""

@@ -93,7 +93,7 @@ def _texts(place: Path) -> list[Path]:
 def _speakers(file: Path) -> dict[str, str]:
     """The text of each speaker. Raises DataError."""
     text = text_in(file).replace("\ufeff", "")  # a byte order mark is no character of a name
-    said: dict[str, list[str]] = {}
+    by_speaker: dict[str, list[str]] = {}
     line = 1
     for block in re.split(r"(\n(?:[ \t]*\n)+)", text):
         if block.strip():
@@ -101,9 +101,9 @@ def _speakers(file: Path) -> dict[str, str]:
             if not name.rstrip().endswith(":"):
                 got = f"line {line + len(block) - len(block.lstrip(chr(10)))} is {name[:40]!r}"
                 raise DataError(f"{file} must begin each speech with the speaker's name and a colon; {got}")
-            said.setdefault(unicodedata.normalize("NFC", name.rstrip()[:-1]).strip(), []).append(speech)
+            by_speaker.setdefault(unicodedata.normalize("NFC", name.rstrip()[:-1]).strip(), []).append(speech)
         line += block.count("\n")
-    return {name: "\n".join(speeches) for name, speeches in said.items()}
+    return {name: "\n".join(speeches) for name, speeches in by_speaker.items()}
 
 
 def _codes(text: str) -> np.ndarray:

@@ -43,7 +43,7 @@ _OWN: tuple[type[Source], ...] = (
     Digits, Mnist, FashionMnist, Cifar10, Cifar100, Svhn, Emnist, Labels47, TinyImageNet,
     Shakespeare, Adult, HeartDisease, Fars, Keel, Csv, Hub, Images, Npz, Parquet,
 )  # fmt: skip
-DATASETS = plugins.Table("dataset", {source.name: source for source in _OWN}, Source)
+DATASETS = plugins.Registry("dataset", {source.name: source for source in _OWN}, Source)
 
 
 def load(name: str, path: str | None = None, **options: Any) -> Dataset:
