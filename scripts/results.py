@@ -32,7 +32,7 @@ from fedskew.studies.study import Study
 from fedskew.studies.verdicts import LOSS, OPEN, OWN, RAW, UNDONE, UNSEEN, Interval, intervals, verdict
 from fedskew_papers.page import command_of, hours_of, how_of, page_of, swing_of
 from fedskew_papers.rows import Row, ledger
-from fedskew_papers.runs import HERE, Runs
+from fedskew_papers.runs import RESULTS, Runs
 from fedskew_papers.tables import protocol
 
 ROOT = Path(__file__).parents[1]
@@ -56,7 +56,7 @@ def study_of(name: str, scale: str = "") -> Iterator[Study]:
     spec = protocol(name).at(scale) if scale else read_spec(shipped(name) or name)
     with tempfile.TemporaryDirectory() as folder:
         study = Study(spec, Path(folder) / "store")
-        reuse_archived(study, ROOT / HERE if scale else ARCHIVES, keep=False)
+        reuse_archived(study, ROOT / RESULTS if scale else ARCHIVES, keep=False)
         yield study
 
 
@@ -323,7 +323,7 @@ def _shown(value: float | None) -> str:
 
 def papers() -> dict[Path, str]:
     """The ledger and its page."""
-    runs = Runs.of(ROOT / HERE)
+    runs = Runs.of(ROOT / RESULTS)
     rows = ledger(runs)
     return {ROOT / "results/ledger.csv": text_of(rows), ROOT / "notes/papers.md": page_of(rows, runs)}
 

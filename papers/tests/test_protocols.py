@@ -96,7 +96,7 @@ def test_what_a_small_scale_reduces_is_said_with_its_cost(name: str) -> None:
             assert f"{value} {option} instead of {own[option]}" in words
         elif option not in UNTOLD:
             assert TOLD[option] in words and (option == "model" or str(value) in words), option
-    assert all(f" {value} " in words for _, options in scale.own for _, value in options)
+    assert all(f" {value} " in words for _, options in scale.method_options for _, value in options)
     assert len(small.names) == len(found.spec.names) or re.search("distributions|sizes alone|left out| alone of", words)
 
 
@@ -328,7 +328,7 @@ def test_a_scale_changes_the_options_of_one_method_alone() -> None:
     inner = {label: values(made).get("local.inner_steps") for (label, _), made in firsts(found.name, "small").items()}
     assert {label: steps for label, steps in inner.items() if steps} == {"pFedMe": 5}
     with pytest.raises(ConfigError, match="unknown method 'pFedme'"):
-        scaled(found.spec, Scale(own=(("pFedme", (("local.inner_steps", "5"),)),)))
+        scaled(found.spec, Scale(method_options=(("pFedme", (("local.inner_steps", "5"),)),)))
 
 
 # The table of Flower's NIID-Bench baseline: its numbers, its code's settings, its divisions

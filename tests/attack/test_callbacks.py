@@ -86,14 +86,14 @@ def test_user_code_that_changes_what_it_is_given_changes_nothing(name: str, tmp_
         out = tmp_path / f"run-{len(folders)}"
         how = {**GIVEN, "model": net, "head": "", "dtype": "float32"}
         heard: list[Any] = []
-        told = None if vandal is None else Several([Vandal(*given), lambda row, heard=heard: heard.append(row)])
-        results.append(fs.run(fed, method, out=out, on_round=told, **how))
+        on_round = None if vandal is None else Several([Vandal(*given), lambda row, heard=heard: heard.append(row)])
+        results.append(fs.run(fed, method, out=out, on_round=on_round, **how))
         folders.append(out)
         listened = heard
     assert unlike(*folders) == "" and listened == results[1].rounds
     for file in ("config.json", "summary.json", "model.json"):
-        one, two = (lasting(json.loads((folder / file).read_text())) for folder in folders)
-        assert one == two, file
+        plain, vandalised = (lasting(json.loads((folder / file).read_text())) for folder in folders)
+        assert plain == vandalised, file
     assert lasting(results[0].summary) == lasting(results[1].summary)
     assert torch.equal(results[0].params["weight"], results[1].params["weight"])
 

@@ -40,7 +40,7 @@ def test_fuzzed_command_lines(part: int, place: Path, tiny: None) -> None:
     with Line("commands", "fuzzed command lines") as line, bounded(), contextlib.chdir(place):
         for number in range(some(150, CHUNK)):
             words = in_one_thread(grammar.line(part * CHUNK + number))
-            tried(line, words, grammar.one(("utf-8", "ascii", "latin-1")))
+            tried(line, words, grammar.pick(("utf-8", "ascii", "latin-1")))
 
 
 METHODS = ("fedavg", "fedbal", "scaffold", "seolkim", "fedadam", "moon", "fedgrab", "creff", "pfedme", "fedvc")
@@ -56,8 +56,8 @@ def test_fuzzed_configurations(part: int, place: Path, tmp_path: Path, tiny: Non
             content = mutated(base, gen, int(gen.integers(1, 4)))
             file = tmp_path / f"{number}.json"
             file.write_text(json.dumps(content))
-            told = fault(["run", "--from", str(file), "--out", str(tmp_path / f"run{number}")], "utf-8")
-            line.check(not told, f"part {part} number {number}: {told}")
+            failure = fault(["run", "--from", str(file), "--out", str(tmp_path / f"run{number}")], "utf-8")
+            line.check(not failure, f"part {part} number {number}: {failure}")
 
 
 SMALL = {"path": "table.npz", "data": {"name": "npz"}, "model": {"name": "logistic"}}
@@ -93,8 +93,8 @@ def test_fuzzed_records(part: int, place: Path, tmp_path: Path, tiny: None) -> N
                 ["report", str(folder), "--out", "p.html", "--tables", "tables"],
             )
             for words in readers if FULL else [readers[int(gen.integers(len(readers)))]]:
-                told = fault(words, "utf-8")
-                line.check(not told, f"part {part} number {number}, {struck}: fedskew {words}: {told}")
+                failure = fault(words, "utf-8")
+                line.check(not failure, f"part {part} number {number}, {struck}: fedskew {words}: {failure}")
 
 
 def _struck(text: str, name: str, gen: np.random.Generator) -> str:

@@ -41,12 +41,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs are done in this process, one after another; none is longer than two rounds."""
 
-    def schedule(jobs: list[RunJob], processes: int, told: Any) -> None:
+    def schedule(jobs: list[RunJob], processes: int, ended: Any) -> None:
         for job in jobs[:4]:
             outcome = work(job)
             if outcome.state == "interrupted":
                 raise KeyboardInterrupt
-            told(outcome)
+            ended(outcome)
 
     monkeypatch.setattr(module, "schedule", schedule)
 
@@ -57,7 +57,7 @@ def test_fuzzed_lines_of_compare(part: int, place: Path, tiny: None) -> None:
     with Line("commands", "fuzzed command lines of compare") as line, bounded(), contextlib.chdir(place):
         for number in range(some(100, CHUNK)):
             words = grammar.line(part * CHUNK + number)
-            tried(line, words, grammar.one(("utf-8", "ascii", "latin-1")))
+            tried(line, words, grammar.pick(("utf-8", "ascii", "latin-1")))
 
 
 @pytest.mark.parametrize("part", range(some(1, 20)))
@@ -70,5 +70,5 @@ def test_fuzzed_study_files(part: int, place: Path, tmp_path: Path, tiny: None) 
             with contextlib.suppress(AttributeError):  # the whole of it was replaced
                 file.write_text(toml_of(content), encoding="utf-8", errors="surrogatepass")
             words = ["compare", str(file), "--store", "store", *(["--dry-run"] if gen.random() < 0.9 else [])]
-            told = fault(words, "utf-8")
-            line.check(not told, f"part {part} number {number}: {toml_of(content)[:400]!r}: {told}")
+            failure = fault(words, "utf-8")
+            line.check(not failure, f"part {part} number {number}: {toml_of(content)[:400]!r}: {failure}")

@@ -64,14 +64,14 @@ def test_every_method_on_nasty_federations(name: str) -> None:
         for federation, dtype, engine, model in cases(name):
             counts = FEDERATIONS[federation]
             owners = sum(any(row) for row in counts)
-            told = f"{name}, {federation}, {dtype}, {engine}, {model}"
+            case = f"{name}, {federation}, {dtype}, {engine}, {model}"
             options = {"dtype": dtype, "engine": engine, "threads": 2, "cohort": min(3, owners), "rounds": 3}
             try:
                 result = go(blobs(counts, auxiliary=2), tiny(name), model=MODELS[model](), **options)
             except fs.FedskewError as error:
-                line.check("\n" not in str(error) and len(str(error)) < 500, f"{told}: {error}")
+                line.check("\n" not in str(error) and len(str(error)) < 500, f"{case}: {error}")
             except Exception as error:
-                line.failed(f"{told}: {type(error).__name__}: {error}")
+                line.failed(f"{case}: {type(error).__name__}: {error}")
             else:
                 wrong = broken(result)
-                line.check(not wrong, f"{told}: {wrong} is not finite")
+                line.check(not wrong, f"{case}: {wrong} is not finite")

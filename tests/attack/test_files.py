@@ -51,9 +51,9 @@ def attacked(line: Line, file: Path, other: Path, read: Callable[[], Dataset], s
     """Strike a file in every way; reading it raises one line or gives the same dataset."""
     whole, raw = read(), other.read_bytes()
 
-    def fine(found: Any) -> bool:
-        equal = isinstance(found, Dataset) and (same(found, whole) or permuted(found, whole))
-        return equal or (isinstance(found, DataError) and "\n" not in str(found))
+    def fine(given: Any) -> bool:
+        equal = isinstance(given, Dataset) and (same(given, whole) or permuted(given, whole))
+        return equal or (isinstance(given, DataError) and "\n" not in str(given))
 
     line.strike(file, raw, some(SHORT, FULL), read, fine, seed)
     assert same(read(), whole)
@@ -138,8 +138,8 @@ def test_the_dataset_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     whole, file = cache.fetch("one"), tmp_path / "one.safetensors"
     assert whole is not None
 
-    def fine(found: Any) -> bool:
-        return found is None or (isinstance(found, Dataset) and same(found, whole) and found.notes == whole.notes)
+    def fine(given: Any) -> bool:
+        return given is None or (isinstance(given, Dataset) and same(given, whole) and given.notes == whole.notes)
 
     other = (tmp_path / "two.safetensors").read_bytes()
     with Line("files", "dataset cache") as line, bounded():
@@ -154,8 +154,8 @@ def test_partition_files(tmp_path: Path, tested: bool) -> None:
     save_partition(other, federate("digits", "dirichlet", clients=5, seed=1, **options))
     wholes = load_partition(path), load_partition(other)
 
-    def fine(found: Any) -> bool:
-        return isinstance(found, DataError) or any(_equal(found, whole) for whole in wholes)
+    def fine(given: Any) -> bool:
+        return isinstance(given, DataError) or any(_equal(given, whole) for whole in wholes)
 
     with Line("files", f"partition{', with a local test' * tested}") as line, bounded():
         line.strike(path, other.read_bytes(), some(300, FULL), lambda: load_partition(path), fine)

@@ -57,13 +57,13 @@ def outcome(method: str, kind: str, alter: Any, bad: str) -> str:
     try:
         with bounded(ROOM), within(SECONDS):
             lie = lying(kind, lambda facts, trees: alter(facts, pack(trees))[1])
-            found = result(method, lie, flower__bad=bad)
+            recorded = result(method, lie, flower__bad=bad)
     except FedskewError as error:
         line = str(error)
         return "" if line.isprintable() and len(line) < 1000 else f"the line {line[:200]!r}"
     except BaseException as error:  # MemoryError and Hung among them
         return f"{type(error).__name__}: {str(error)[:200]}"
-    return "" if found in known else "another result"
+    return "" if recorded in known else "another result"
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -29,7 +29,7 @@ def test_nodes_that_are_killed_at_random_times(tmp_path: Path) -> None:
     done = [json.loads(line) for line in known.read_text().splitlines()] if known.exists() else []
     with Line("signals", "SIGKILL of Flower's nodes") as line, Deployment(tmp_path, "scaffold", *WORDS) as deployment:
         deployment.begin()
-        number, before = len(done), sum(one["kills"] for one in done)
+        number, before = len(done), sum(entry["kills"] for entry in done)
         killer = Killer(deployment, seed=number, longest_s=some(15, 60))
         while before + killer.kills < KILLS:
             kills, began, out = killer.kills, time.monotonic(), f"run-{number}"
@@ -39,14 +39,14 @@ def test_nodes_that_are_killed_at_random_times(tmp_path: Path) -> None:
                 time.sleep(0.2)
                 logs = (f"{name}: {deployment.log(name)[-2000:]}" for name in deployment.alive)
                 assert time.monotonic() - began < 1200, "\n".join(logs)
-            said = deployment.ended(run)
+            output = deployment.ended(run)
             expected = alone(tmp_path / f"alone-{number}", {**CONFIG, "seed": number})
             folder = deployment.app / out
-            told = differs(folder, expected) if (folder / "final.safetensors").exists() else said[-1000:]
-            one = {"kills": killer.kills - kills, "wrong": told, "seconds": round(time.monotonic() - began)}
+            wrong = differs(folder, expected) if (folder / "final.safetensors").exists() else output[-1000:]
+            entry = {"kills": killer.kills - kills, "wrong": wrong, "seconds": round(time.monotonic() - began)}
             with known.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(one) + "\n")
-            line.check(not told, f"run {number}: {told}")
-            line.survived(one["kills"] if not told else 0)
+                file.write(json.dumps(entry) + "\n")
+            line.check(not wrong, f"run {number}: {wrong}")
+            line.survived(entry["kills"] if not wrong else 0)
             number += 1
     print(f"{before + killer.kills} kills, {number} runs")

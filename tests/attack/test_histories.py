@@ -52,7 +52,7 @@ class Life:
 
     kind: str
     pid: int
-    said: Path
+    output: Path
     begun: float
     adds: list[int] = field(default_factory=list)  # seeds
     deletes: int | None = None
@@ -115,14 +115,14 @@ class History:
         return ["runs", f"{store}/runs/{self.addresses[deleted]}", "--delete", "--yes"] if kind == "delete" else []
 
     def begin(self, number: int) -> Life:
-        rng, said = self.rng, self.base / f"said-{number}.txt"
+        rng, output = self.rng, self.base / f"said-{number}.txt"
         kind, seeds, deleted = rng.choice(KINDS), sorted(rng.sample(SEEDS, 2)), rng.choice(SEEDS)
         adds = seeds if kind in ("compare", "retry") else list(THEIRS) if kind in ("merge", "lines") else []
         before = reading(self.store, self.addresses) if kind == "read" else alone
         begun = time.monotonic()
         dies = begun + rng.uniform(0, 0.5) if rng.random() < 0.3 else 0.0
-        pid = fork(self.words(kind, number, seeds, deleted), said, before)
-        return Life(kind, pid, said, begun, adds, deleted if kind == "delete" else None, dies)
+        pid = fork(self.words(kind, number, seeds, deleted), output, before)
+        return Life(kind, pid, output, begun, adds, deleted if kind == "delete" else None, dies)
 
     def play(self) -> None:
         """Commands of which several run at a time; some are killed."""
@@ -149,18 +149,18 @@ class History:
     def harm(self) -> str:
         """What is wrong after the history; "" where nothing is."""
         for life in self.lives:
-            text = life.said.read_text(encoding="utf-8", errors="replace") if life.said.exists() else ""
+            text = life.output.read_text(encoding="utf-8", errors="replace") if life.output.exists() else ""
             if life.code not in (0, 2, -signal.SIGKILL) or "Traceback" in text or "fault of fedskew" in text:
                 return f"{life.kind} ended with {life.code}: {text[-300:]!r}"
         for seed in SEEDS:
-            if found := self.of_run(seed):
-                return f"seed {seed}: {found}"
-        said = self.base / "last.txt"
-        last = Life("compare", fork(compare(self.store, SEEDS), said, alone), said, 0)
+            if wrong := self.of_run(seed):
+                return f"seed {seed}: {wrong}"
+        output = self.base / "last.txt"
+        last = Life("compare", fork(compare(self.store, SEEDS), output, alone), output, 0)
         while not self.over(last):
             time.sleep(0.005)
         if last.code:
-            return f"the last compare ended with {last.code}: {said.read_text(encoding='utf-8')[-300:]!r}"
+            return f"the last compare ended with {last.code}: {output.read_text(encoding='utf-8')[-300:]!r}"
         return next((f"seed {seed} at last: {why}" for seed in SEEDS if (why := self.of_run(seed, there=True))), "")
 
     def of_run(self, seed: int, there: bool = False) -> str:
@@ -223,7 +223,7 @@ def main(base: Path, first: int, count: int) -> None:
 
     reference, addresses = prepare(base)
     rehearse(base / "rehearsal", reference, addresses)
-    told, ended = dict[int, str](), {"done": 0, "refused": 0, "killed": 0}
+    failures, ended = dict[int, str](), {"done": 0, "refused": 0, "killed": 0}
     for seed in range(first, first + count):
         place = base / str(seed)
         place.mkdir()
@@ -231,19 +231,19 @@ def main(base: Path, first: int, count: int) -> None:
         history.play()
         for life in history.lives:
             ended[{0: "done", 2: "refused"}.get(life.code, "killed")] += 1
-        if found := history.harm():
-            told[seed] = found
+        if wrong := history.harm():
+            failures[seed] = wrong
         else:
             shutil.rmtree(place)
-    print(json.dumps({"told": told, "ended": ended}))
+    print(json.dumps({"failures": failures, "ended": ended}))
 
 
 def test_a_run_that_was_reported_stays_and_readers_see_whole_runs(tmp_path: Path) -> None:
     count = some(3, 1000)
-    found = script(__file__, tmp_path, 0, count)
-    with Line("histories", f"of a store, {PROCESSES} processes, {COMMANDS} commands each: {found['ended']}") as line:
-        line.survived(count - len(found["told"]))
-        for seed, why in found["told"].items():
+    played = script(__file__, tmp_path, 0, count)
+    with Line("histories", f"of a store, {PROCESSES} processes, {COMMANDS} commands each: {played['ended']}") as line:
+        line.survived(count - len(played["failures"]))
+        for seed, why in played["failures"].items():
             line.failed(f"history {seed}: {why}")
 
 

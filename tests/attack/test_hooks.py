@@ -165,7 +165,7 @@ def run(method: Method, engine: str, **options: Any) -> fs.Result:
     return go(blobs(RAGGED), method, engine=engine, **options)
 
 
-def told(hook: str, deed: Deed, engine: str) -> str:
+def message_of(hook: str, deed: Deed, engine: str) -> str:
     """What the run says; "" where it comes to its end."""
     try:
         run(bad(hook, deed), engine)
@@ -178,10 +178,10 @@ def told(hook: str, deed: Deed, engine: str) -> str:
     return ""
 
 
-def named(said: str, hook: str) -> bool:
+def named(message: str, hook: str) -> bool:
     name = "bad"
     where = "before round 1" if hook in BEFORE else "round 1"
-    return f"hook {hook!r} of component {name!r}" in said and where in said and "\n" not in said
+    return f"hook {hook!r} of component {name!r}" in message and where in message and "\n" not in message
 
 
 NAMING = ("private", "frozen")  # give names, no tensors
@@ -202,10 +202,10 @@ def test_a_wrong_shape_is_named_in_the_first_round_of_every_engine(engine: str) 
     with Line("hooks", "a wrong shape is named") as line:
         for hook in HOOKS:
             if hook not in (*FREE, *NAMING, "select"):  # fewer clients may be chosen
-                said = told(hook, short, engine)
-                line.check(named(said, hook), f"{hook}, {engine}: {said or 'it ran'}")
-            said = told(hook, nothing, engine)
-            line.check(named(said, hook), f"{hook}, {engine}, a number: {said or 'it ran'}")
+                message = message_of(hook, short, engine)
+                line.check(named(message, hook), f"{hook}, {engine}: {message or 'it ran'}")
+            message = message_of(hook, nothing, engine)
+            line.check(named(message, hook), f"{hook}, {engine}, a number: {message or 'it ran'}")
 
 
 KINDS = {
@@ -222,28 +222,29 @@ MAY = {  # what a hook may give: no names, no question, nothing to all or to eac
 def test_a_wrong_kind_is_named_with_hook_and_component(what: str, engine: str) -> None:
     with Line("hooks", f"{what} is named") as line:
         for hook in HOOKS:
-            said = told(hook, lambda plain, self, args: KINDS[what], engine)
+            message = message_of(hook, lambda plain, self, args: KINDS[what], engine)
             if hook in MAY.get(what, ()):
-                line.check(not said, f"{hook}, {engine}: {said}")
+                line.check(not message, f"{hook}, {engine}: {message}")
             else:
-                line.check(named(said, hook) and "must give" in said, f"{hook}, {engine}: {said or 'it ran'}")
+                line.check(named(message, hook) and "must give" in message, f"{hook}, {engine}: {message or 'it ran'}")
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_errors_of_server_and_init_hooks_are_located(engine: str) -> None:
     with Line("hooks", "an exception is located") as line:
         for hook in HOOKS:
-            said = told(hook, raising, engine)
+            message = message_of(hook, raising, engine)
             inside = hook in CLIENT  # these come through as they are, but in debug
-            line.check("by zero" in said and (inside or named(said, hook)), f"{hook}: {said or 'it ran'}")
+            line.check("by zero" in message and (inside or named(message, hook)), f"{hook}: {message or 'it ran'}")
 
 
 def test_debug_locates_errors_of_client_hooks() -> None:
     with Line("hooks", "an exception is located") as line:
         for hook in CLIENT:
-            said = told(hook, raising, "debug")
+            message = message_of(hook, raising, "debug")
             where = f"hook {hook!r} of component 'bad'"
-            line.check(where in said and "client 0, round 1, step " in said and "\n" not in said, f"{hook}: {said}")
+            located = where in message and "client 0, round 1, step " in message
+            line.check(located and "\n" not in message, f"{hook}: {message}")
 
 
 @pytest.mark.parametrize("deed", [wild, narrow])
@@ -252,9 +253,9 @@ def test_debug_names_values_and_dtypes(deed: Deed) -> None:
         for hook in SPOILABLE:
             if deed is narrow and hook in (*FREE, "weigh", "loss", "absorb", "step"):
                 continue
-            said = told(hook, deed, "debug")
-            client = "client 0, round 1, step " in said or hook not in CLIENT
-            line.check(named(said, hook) and client, f"{hook}: {said or 'it ran'}")
+            message = message_of(hook, deed, "debug")
+            client = "client 0, round 1, step " in message or hook not in CLIENT
+            line.check(named(message, hook) and client, f"{hook}: {message or 'it ran'}")
 
 
 def written_into(value: Any, aside: bool = False) -> bool:
@@ -266,7 +267,7 @@ def written_into(value: Any, aside: bool = False) -> bool:
         value += 1
         return True
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else ()
-    return any(written_into(one, aside) for one in reversed(list(inner)))
+    return any(written_into(entry, aside) for entry in reversed(list(inner)))
 
 
 @pytest.mark.parametrize("engine", ["sequential", "batched", "debug"])
@@ -281,10 +282,10 @@ def test_inputs_that_are_changed_are_named(engine: str) -> None:
                 reached.append(written_into(args, aside=engine == "debug"))
                 return out
 
-            said = told(hook, spoil, engine)
-            by_torch = engine != "debug" and ("in-place" in said or "inplace" in said)
-            fine = by_torch or "must not change its inputs" in said
-            line.check(fine or not any(reached), f"{hook}, {engine}: {said or 'it ran'}")
+            message = message_of(hook, spoil, engine)
+            by_torch = engine != "debug" and ("in-place" in message or "inplace" in message)
+            fine = by_torch or "must not change its inputs" in message
+            line.check(fine or not any(reached), f"{hook}, {engine}: {message or 'it ran'}")
 
 
 def test_replaced_entries_and_questions_that_write_are_named() -> None:
@@ -302,19 +303,20 @@ def test_replaced_entries_and_questions_that_write_are_named() -> None:
 
     with Line("hooks", "replaced entries of a state are named") as line:
         for hook in ("receive", "absorb", "record", "broadcast"):
-            said = told(hook, replaced, "sequential")
-            line.check("must not change its inputs; it changed 'state.held'" in said, f"{hook}: {said or 'it ran'}")
-        said = told("ask", asked, "sequential")
+            message = message_of(hook, replaced, "sequential")
+            wanted = "must not change its inputs; it changed 'state.held'"
+            line.check(wanted in message, f"{hook}: {message or 'it ran'}")
+        message = message_of("ask", asked, "sequential")
         line.check(
-            "the question of component 'bad' must not change its inputs" in said, f"question: {said or 'it ran'}"
+            "the question of component 'bad' must not change its inputs" in message, f"question: {message or 'it ran'}"
         )
 
 
 @pytest.mark.parametrize("engine", ["sequential", "threaded", "batched", "debug"])
 def test_what_behaves_is_let_through_and_changes_no_bit(engine: str) -> None:
     method = Method("m", parts=(Good(),), pace=Fixed(epochs=1, batch_size=4))
-    one, two = run(method, engine), run(spied(method)[0], engine)
-    assert same(one.params, two.params) and len(rows_of(one)) == 2
+    plain, seen = run(method, engine), run(spied(method)[0], engine)
+    assert same(plain.params, seen.params) and len(rows_of(plain)) == 2
 
 
 def test_shapes_are_looked_at_in_the_first_round_only_but_in_debug() -> None:

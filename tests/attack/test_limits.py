@@ -57,29 +57,29 @@ def harm(
     given: list[str], out: Path, plain: Path, limit: Callable[[], object], relief: Callable[[], object] | None = None
 ) -> str:
     """What a limit did: "" where the run ended as documented, and without the limit goes on to the same result."""
-    said = out.parent / f"{out.name}.txt"
-    code = ended(fork([*given, "--out", str(out)], said, limit))
-    told = said.read_text(encoding="utf-8", errors="replace")
-    if wrong := misbehaved(code, told, out):
+    output = out.parent / f"{out.name}.txt"
+    code = ended(fork([*given, "--out", str(out)], output, limit))
+    text = output.read_text(encoding="utf-8", errors="replace")
+    if wrong := misbehaved(code, text, out):
         return wrong
     if code:
         (out.parent / "bitten").touch()
     if relief:
         relief()
     again = ["run", "--resume", str(out)] if (out / "rounds.jsonl").exists() else [*given, "--out", str(out)]
-    if code := ended(fork(again, said)):
-        return f"cannot go on: {code}, {said.read_text(encoding='utf-8')[-300:]!r}"
+    if code := ended(fork(again, output)):
+        return f"cannot go on: {code}, {output.read_text(encoding='utf-8')[-300:]!r}"
     return unlike(plain, out)
 
 
-def misbehaved(code: int, told: str, out: Path) -> str:
+def misbehaved(code: int, text: str, out: Path) -> str:
     """What is wrong with the end of a life: neither 0 of a finished run, nor 2 and one line."""
     if code not in (0, 2):
-        return f"ended with {code}, {told[-300:]!r}"
+        return f"ended with {code}, {text[-300:]!r}"
     if code == 0 and not finished(out):
         return "ended with 0 and is not finished"
-    lines = [line for line in told.splitlines() if not line.startswith("scaffold")]
-    return f"said {told[-300:]!r}" if code == 2 and (len(lines) != 1 or not lines[0].startswith("fedskew: ")) else ""
+    lines = [line for line in text.splitlines() if not line.startswith("scaffold")]
+    return f"said {text[-300:]!r}" if code == 2 and (len(lines) != 1 or not lines[0].startswith("fedskew: ")) else ""
 
 
 def spread(values: list[int], most: int) -> list[int]:
@@ -104,8 +104,8 @@ def apart() -> None:
     if libc.unshare(NEWNS | (0 if root else NEWUSER)):
         raise OSError(ctypes.get_errno(), "unshare")
     if not root:
-        for name, told in ("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1"):
-            Path(f"/proc/self/{name}").write_text(told)
+        for name, content in ("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1"):
+            Path(f"/proc/self/{name}").write_text(content)
     if libc.mount(b"none", b"/", None, PRIVATE, None):
         raise OSError(ctypes.get_errno(), "mount")
 
@@ -116,16 +116,16 @@ def forked(work: Callable[[], str]) -> str:
     pid = os.fork()
     if not pid:
         try:
-            told = work()
+            answer = work()
         except BaseException as error:
-            told = f"{type(error).__name__}: {error}"
-        os.write(writing, told.encode()[:4000] or b"-")
+            answer = f"{type(error).__name__}: {error}"
+        os.write(writing, answer.encode()[:4000] or b"-")
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as stream:
-        told = stream.read().decode()
+        answer = stream.read().decode()
     os.waitpid(pid, 0)
-    return "" if told == "-" else told
+    return "" if answer == "-" else answer
 
 
 def on_small_disk(home: str, size: int, base: Path, plain: Path) -> str:
@@ -136,13 +136,13 @@ def on_small_disk(home: str, size: int, base: Path, plain: Path) -> str:
     def work() -> str:
         apart()
         mount(size, place)
-        told = harm(words(home), place / "run", plain, lambda: None, lambda: mount(64 << 20, place, REMOUNT))
-        return told or ("bitten" if (place / "bitten").exists() else "")
+        wrong = harm(words(home), place / "run", plain, lambda: None, lambda: mount(64 << 20, place, REMOUNT))
+        return wrong or ("bitten" if (place / "bitten").exists() else "")
 
-    told = forked(work)
-    if told == "bitten":  # its mounts are gone with the process
+    answer = forked(work)
+    if answer == "bitten":  # its mounts are gone with the process
         (place / "bitten").touch()
-    return "" if told == "bitten" else told
+    return "" if answer == "bitten" else answer
 
 
 def may_mount(base: Path) -> str:
@@ -180,10 +180,10 @@ def little_memory(home: str, base: Path, plain: Path) -> Any:
     One thread: where there is no memory for a thread that has just begun, Python's own `Thread.start` waits for ever.
     """
     beyond = spread([*range(0, 8 << 20, 128 << 10), *range(8 << 20, 80 << 20, 2 << 20)], some(4, 120))
-    found = {}
+    results = {}
     for n in beyond:
-        found[f"{n >> 10} KiB"] = harm(words(home), base / f"{home}-space-{n}", plain, lambda n=n: bounded(n))
-    return found
+        results[f"{n >> 10} KiB"] = harm(words(home), base / f"{home}-space-{n}", plain, lambda n=n: bounded(n))
+    return results
 
 
 def bounded(more: int) -> None:
@@ -218,21 +218,21 @@ ATTACKS = {
 
 def main(names: list[str], base: Path) -> None:
     warm(words("ram"))
-    found: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     for name in names:
         attack, variants = ATTACKS[name]
-        found[name] = {}
+        results[name] = {}
         for variant in variants[: some(1, 2)]:
-            place = base / f"{len(found)}-{variant}"
+            place = base / f"{len(results)}-{variant}"
             place.mkdir()
             plain = place / "plain"
             code = ended(fork([*words(variant), "--out", str(plain)], place / "said.txt"))
             assert code == 0, (place / "said.txt").read_text()
-            found[name][variant] = attack(variant, place, plain)
-            assert any(place.rglob("bitten")) or isinstance(found[name][variant], str), (
+            results[name][variant] = attack(variant, place, plain)
+            assert any(place.rglob("bitten")) or isinstance(results[name][variant], str), (
                 f"{name}: no run was ended by it"
             )
-    print(json.dumps(found))
+    print(json.dumps(results))
 
 
 @pytest.fixture(scope="module")
@@ -265,8 +265,8 @@ def wholes() -> dict[tuple[str, str], tuple[Experiment, Option]]:
     for slot, name in ((place, name) for place in slots for name in TABLES[place]):
         with suppress(fs.FedskewError):  # some need others beside them
             made.append(compose(["fedavg"], [(f"--{slot}", name)]))
-    options = [(one, option) for one in made for option in options_of(one)]
-    return {(o.owner.__name__, o.place[-1]): (one, o) for one, o in options if whole(o.type)}
+    options = [(experiment, option) for experiment in made for option in options_of(experiment)]
+    return {(o.owner.__name__, o.place[-1]): (experiment, o) for experiment, o in options if whole(o.type)}
 
 
 def whole(hint: Any) -> bool:
@@ -274,10 +274,10 @@ def whole(hint: Any) -> bool:
 
 
 def test_every_whole_number_is_bounded_before_it_becomes_a_loop_or_an_array() -> None:
-    found = wholes()
-    assert len(found) > 80 and ("Experiment", "threads") in found and ("MLP", "hidden") in found
+    numbers = wholes()
+    assert len(numbers) > 80 and ("Experiment", "threads") in numbers and ("MLP", "hidden") in numbers
     with Line("limits", "whole numbers that no machine could do") as line, bounded_room(1 << 30), within(60):
-        for (owner, name), (experiment, option) in found.items():
+        for (owner, name), (experiment, option) in numbers.items():
             for value in FAR:
                 if name in FREE and value != 2**63:
                     continue
@@ -307,11 +307,11 @@ def test_the_largest_numbers_that_are_taken_end_in_one_line(tmp_path: Path) -> N
         for (owner, name), (experiment, option) in wholes().items():
             slots = [f"--{slot}={getattr(experiment, slot).name}" for slot in ("data", "partition", "model")]
             given = ["run", experiment.method.name.partition("(")[0], *slots, f"{option.flag}={MOST}"]
-            said = tmp_path / "said.txt"
-            code = ended(fork([*given, "--out", str(tmp_path / f"{owner}-{name}")], said, few_seconds))
-            told = said.read_text(errors="replace")
+            output = tmp_path / "said.txt"
+            code = ended(fork([*given, "--out", str(tmp_path / f"{owner}-{name}")], output, few_seconds))
+            text = output.read_text(errors="replace")
             line.check(
-                code in (0, 2, -signal.SIGALRM) and "fault of" not in told, f"{owner}.{name}: {code}, {told[-200:]}"
+                code in (0, 2, -signal.SIGALRM) and "fault of" not in text, f"{owner}.{name}: {code}, {text[-200:]}"
             )
 
 

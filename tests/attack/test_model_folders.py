@@ -64,24 +64,24 @@ def trained(family: str, folder: Path, **options: Any) -> Any:
         return outcome(lambda: fs.run(fed, fs.methods.fedavg(), model=model, rounds=1, cohort=2, engine="sequential"))
 
 
-def refused(found: Any) -> bool:
+def refused(given: Any) -> bool:
     """One line."""
-    return isinstance(found, FedskewError) and str(found).isprintable()
+    return isinstance(given, FedskewError) and str(given).isprintable()
 
 
-def harmless(found: Any) -> bool:
+def harmless(given: Any) -> bool:
     """A model, or one line."""
-    return refused(found) or isinstance(found, fs.Result)
+    return refused(given) or isinstance(given, fs.Result)
 
 
 def all_refused(what: str, makes: Iterable[tuple[str, Callable[[Path], object]]], place: Path) -> None:
     """Copies of a good folder, each made bad in another way, are refused in one line."""
     with Line("models of transformers", what) as line:
-        for told, make in makes:
+        for case, make in makes:
             folder = copied("bert", place)
             make(folder)
-            found = trained("bert", folder)
-            line.check(refused(found), f"{told}: {found!r:.200}")
+            given = trained("bert", folder)
+            line.check(refused(given), f"{case}: {given!r:.200}")
 
 
 def test_every_entry_of_a_configuration_with_a_wrong_value(tmp_path: Path) -> None:
@@ -93,8 +93,8 @@ def test_every_entry_of_a_configuration_with_a_wrong_value(tmp_path: Path) -> No
                     folder = copied(family, tmp_path / "model")
                     (folder / "config.json").write_text(json.dumps(held | {name: value}))
                     for weights in ("pretrained", "random")[: some(1, 2)]:
-                        found = trained(family, folder, weights=weights)
-                        line.check(harmless(found), f"{family} {name}={value!r:.40} {weights}: {found!r:.300}")
+                        given = trained(family, folder, weights=weights)
+                        line.check(harmless(given), f"{family} {name}={value!r:.40} {weights}: {given!r:.300}")
 
 
 def test_damaged_files(tmp_path: Path) -> None:
@@ -114,12 +114,12 @@ def test_pipes_devices_folders_and_links(tmp_path: Path) -> None:
                 if name == MEMBERS[2]:
                     (folder / MEMBERS[1]).unlink()
                 stand(folder / name, what, outside / "model.safetensors")
-                found = (
+                given = (
                     trained("bert", folder)
                     if name in MEMBERS
                     else outcome(partial(HF(path=str(folder)).rows, ["a text"]))
                 )
-                line.check(refused(found), f"{what} {name}: {found!r:.200}")
+                line.check(refused(given), f"{what} {name}: {given!r:.200}")
 
 
 def indexes(outside: Path) -> Iterator[tuple[str, Any]]:
@@ -144,7 +144,7 @@ def test_an_index_names_safetensors_files_of_its_folder_alone(tmp_path: Path) ->
         torch.save({}, folder / "pytorch_model.bin")
         (folder / "model.safetensors.index.json").write_text(json.dumps(content))
 
-    makes = ((told, partial(make, content)) for told, content in indexes(outside))
+    makes = ((case, partial(make, content)) for case, content in indexes(outside))
     all_refused("index of weights", makes, tmp_path / "model")
 
 
@@ -167,7 +167,7 @@ def headers(raw: bytes) -> Iterator[tuple[str, bytes]]:
 
 def test_headers_that_lie(tmp_path: Path) -> None:
     file = whole("bert") / "model.safetensors"
-    makes = ((told, lambda place, c=c: (place / file.name).write_bytes(c)) for told, c in headers(file.read_bytes()))
+    makes = ((case, lambda place, c=c: (place / file.name).write_bytes(c)) for case, c in headers(file.read_bytes()))
     all_refused("headers of weights", makes, tmp_path / "model")
 
 
@@ -179,8 +179,8 @@ def test_a_network_of_terabytes_is_refused_before_it_is_made(name: str, tmp_path
             held = json.loads((folder / "config.json").read_text())
             (folder / "config.json").write_text(json.dumps(held | {"hidden_size": 1 << 20} | {name: value}))
             for weights in ("pretrained", "random"):
-                found = trained("bert", folder, weights=weights)
-                line.check(isinstance(found, FedskewError), f"{name}={value} {weights}: {found!r:.200}")
+                given = trained("bert", folder, weights=weights)
+                line.check(isinstance(given, FedskewError), f"{name}={value} {weights}: {given!r:.200}")
 
 
 def test_tensors_of_other_types_and_values(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_tensors_of_other_types_and_values(tmp_path: Path) -> None:
     def make(value: torch.Tensor, folder: Path) -> None:
         save_file({**held, name: value.contiguous()}, folder / "model.safetensors", {"format": "pt"})
 
-    all_refused("tensors", ((told, partial(make, value)) for told, value in values.items()), tmp_path / "model")
+    all_refused("tensors", ((case, partial(make, value)) for case, value in values.items()), tmp_path / "model")
 
 
 CODE = "import pathlib\npathlib.Path({!r}).write_text('ran')\nraise SystemExit\n"
@@ -232,9 +232,9 @@ def test_code_in_a_folder_never_runs(
         fedskew("run", "--from", tmp_path / "good", "--out", tmp_path / "again"),
     ]
     outcome(partial(HF(path=str(folder)).rows, ["a text"]))
-    said = capsys.readouterr()
-    assert codes == ([0] * 3 if known else [2] * 3), said.err
-    assert not mark.exists() and "fault of fedskew" not in said.err
+    output = capsys.readouterr()
+    assert codes == ([0] * 3 if known else [2] * 3), output.err
+    assert not mark.exists() and "fault of fedskew" not in output.err
 
 
 @pytest.mark.parametrize("name", ["org/kernel", "kernels-community/flash-attn2", "flash_attention_2", "flex_attention"])
@@ -247,5 +247,5 @@ def test_attention_is_that_of_torch_whatever_the_configuration_says(
                "experts_implementation": name, "_experts_implementation": name}  # fmt: skip
     (folder / "config.json").write_text(json.dumps(held | entries))
     plain = trained("bert", whole("bert"))
-    found = trained("bert", folder)
-    assert isinstance(found, fs.Result) and all(torch.equal(found.params[n], v) for n, v in plain.params.items())
+    result = trained("bert", folder)
+    assert isinstance(result, fs.Result) and all(torch.equal(result.params[n], v) for n, v in plain.params.items())

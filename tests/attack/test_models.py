@@ -80,25 +80,25 @@ def test_awkward_networks_are_trained_as_torch_does(kinds: str) -> None:
 
 def test_networks_that_cannot_be_stacked_are_trained_without_padding(tmp_path: Path) -> None:
     with Line("networks of users", "without padding, or refused by batched") as line:
-        for number, (name, (make, said)) in enumerate(UNSTACKED.items()):
+        for number, (name, (make, phrase)) in enumerate(UNSTACKED.items()):
             plain, auto = (trained(make, e, out=tmp_path / f"{number}{e}") for e in ("sequential", "auto"))
             config = records.read(tmp_path / f"{number}auto")[0]
-            told = config["engine_used"] == "threaded" and config["engine_reason"]
-            line.check(same(plain.params, auto.params) and bool(told), f"{name}: auto took {config['engine_used']}")
-            line.refused(name, partial(trained, make, "batched"), said, kind=fs.ConfigError)
+            reason = config["engine_used"] == "threaded" and config["engine_reason"]
+            line.check(same(plain.params, auto.params) and bool(reason), f"{name}: auto took {config['engine_used']}")
+            line.refused(name, partial(trained, make, "batched"), phrase, kind=fs.ConfigError)
 
 
 def test_auto_says_which_layer_mixes_rows(tmp_path: Path) -> None:
-    make, said = UNSTACKED["rows mixed in the forward"]  # of layers that auto would stack
+    make, phrase = UNSTACKED["rows mixed in the forward"]  # of layers that auto would stack
     trained(make, "auto", out=tmp_path / "a")
-    assert said in records.read(tmp_path / "a")[0]["engine_reason"]
+    assert phrase in records.read(tmp_path / "a")[0]["engine_reason"]
 
 
 def test_impure_networks_are_refused_with_the_layers_name() -> None:
     with Line("networks of users", "refused with the layer's name") as line:
-        for name, (make, said) in REFUSED.items():
+        for name, (make, phrase) in REFUSED.items():
             for engine in ("auto", "sequential", "batched")[: some(1, 3)]:
-                line.refused(name, partial(trained, make, engine, dtype="float32"), said, kind=fs.ConfigError)
+                line.refused(name, partial(trained, make, engine, dtype="float32"), phrase, kind=fs.ConfigError)
 
 
 def test_a_stored_output_is_gone_after_the_call() -> None:

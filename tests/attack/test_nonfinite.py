@@ -118,15 +118,15 @@ def test_a_dropped_client_was_never_chosen(engine: str) -> None:
                 got = run(poisoned(kind, name), engine)
                 spared = ByRound(each(0, 2, 3, 1).chains, each(0, 3, 1).chains)
                 want = run(poisoned(kind, name, (), selector=spared), engine)
-                told = f"{name}, {kind}, {engine}"
+                case = f"{name}, {kind}, {engine}"
                 equal = same(got.params, want.params) and list(map(without, rows_of(got))) == rows_of(want)
-                line.check(equal, f"{told}: another run")
-                (found,) = got.rounds[WHEN - 1].get("dropped", [{}])
+                line.check(equal, f"{case}: another run")
+                (dropped,) = got.rounds[WHEN - 1].get("dropped", [{}])
                 # debug looks after each hook, and a step of pFedMe takes several gradients
                 elsewhere = engine == "debug" or name == "pfedme"
-                where = found.get("client") == WHO and (elsewhere or found.get("step") == step)
-                line.check(where and (elsewhere or found["tensor"].startswith(tensor)), f"{told}: {found}")
-                line.check(all("dropped" not in row for row in (got.rounds[0], got.rounds[2])), f"{told}: other rounds")
+                where = dropped.get("client") == WHO and (elsewhere or dropped.get("step") == step)
+                line.check(where and (elsewhere or dropped["tensor"].startswith(tensor)), f"{case}: {dropped}")
+                line.check(all("dropped" not in row for row in (got.rounds[0], got.rounds[2])), f"{case}: other rounds")
 
 
 def test_engines_drop_the_same_clients() -> None:
@@ -136,8 +136,8 @@ def test_engines_drop_the_same_clients() -> None:
                 method = poisoned(kind, "scaffold", clients)
                 rows = {e: run(method, e).rounds for e in ("sequential", "threaded", "batched")}
                 first = [(r["clients"], r.get("dropped")) for r in rows["sequential"]]
-                for engine, found in rows.items():
-                    line.check([(r["clients"], r.get("dropped")) for r in found] == first, f"{kind}, {engine}")
+                for engine, rounds in rows.items():
+                    line.check([(r["clients"], r.get("dropped")) for r in rounds] == first, f"{kind}, {engine}")
                 line.check({f["client"] for f in first[1][1]} == {*clients}, f"{kind}: {first[1]}")
 
 
@@ -181,10 +181,10 @@ def test_stop_names_client_round_step_and_tensor(engine: str, tmp_path: Path) ->
             out = tmp_path / str(number)
             with pytest.raises(fs.TrainingError) as caught:
                 run(poisoned(kind), engine, nonfinite="stop", out=out)
-            said = str(caught.value)
+            message = str(caught.value)
             where = f"client {WHO}, round {WHEN}, step "
-            exact = engine == "debug" or (f"{where}{step} of {LAST}" in said and f"the {tensor}" in said)
-            line.check(where in said and exact and "\n" not in said, f"{kind}: {said}")
+            exact = engine == "debug" or (f"{where}{step} of {LAST}" in message and f"the {tensor}" in message)
+            line.check(where in message and exact and "\n" not in message, f"{kind}: {message}")
             line.check(len(records.read(out)[1]) == WHEN - 1, f"{kind}: rows")
 
 
@@ -267,8 +267,8 @@ def test_another_policy_is_another_run(tmp_path: Path) -> None:
 
 def test_both_policies_are_the_same_run_where_all_is_finite() -> None:
     for engine in ENGINES if FULL else ("sequential", "batched"):
-        one, two = (run(poisoned("gradient", "scaffold", ()), engine, nonfinite=p) for p in ("stop", "drop"))
-        assert same(one.params, two.params) and rows_of(one) == rows_of(two)
+        stopping, dropping = (run(poisoned("gradient", "scaffold", ()), engine, nonfinite=p) for p in ("stop", "drop"))
+        assert same(stopping.params, dropping.params) and rows_of(stopping) == rows_of(dropping)
 
 
 @dataclass(frozen=True)

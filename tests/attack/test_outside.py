@@ -86,8 +86,8 @@ def test_a_run_folder_that_holds_what_is_no_file_is_one_line(
         for name, words in read.items():
             shutil.move(run / name, tmp_path / "aside")
             stand(run / name, what)
-            said = outcome(lambda words=words: mistake(capsys, *map(str, words)))
-            line.check(isinstance(said, str), f"{name}: {said!r}"[:300])
+            message = outcome(lambda words=words: mistake(capsys, *map(str, words)))
+            line.check(isinstance(message, str), f"{name}: {message!r}"[:300])
             stand(run / name, "nothing")
             (tmp_path / "aside").replace(run / name)
         assert fedskew("evaluate", str(run), "--data", "digits") in (0, 2)
@@ -104,7 +104,7 @@ OTHERS = ("flower", "studies")  # rooms with openers of their own
 
 def test_every_reader_opens_regular_files_alone() -> None:
     package = ROOT / "src" / "fedskew"
-    found = [
+    lines = [
         f"{name}:{number}: {line.strip()}"
         for file in sorted(package.rglob("*.py"))
         if (name := file.relative_to(package).as_posix()) not in OWN and name.partition("/")[0] not in OTHERS
@@ -121,7 +121,7 @@ def test_every_reader_opens_regular_files_alone() -> None:
         "archive.open(",
         'safe_open(file, framework="np")',  # features_file has looked
     )
-    left = [line for line in found if not any(word in line for word in known)]
+    left = [line for line in lines if not any(word in line for word in known)]
     assert not left, "use fedskew.errors.opened, content_of, text_of or regular:\n" + "\n".join(left)
 
 
@@ -199,12 +199,12 @@ def arrows(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
     rows = 2_000_000
     places, word = pa.array(np.zeros(rows, np.int32)), pa.array(["x" * 100_000])
     label = (np.arange(rows) % 2).astype(np.int8)
-    for told in (False, True):
-        path = str(folder / f"dictionary-{told}.parquet")
+    for by_schema in (False, True):
+        path = str(folder / f"dictionary-{by_schema}.parquet")
         table = pa.table({"a": pa.DictionaryArray.from_arrays(places, word), "label": label})
-        pq.write_table(table, path, store_schema=told, row_group_size=rows)
+        pq.write_table(table, path, store_schema=by_schema, row_group_size=rows)
         yield (
-            f"parquet, a word of 100 kB in {rows} rows" + ", a dictionary by its schema" * told,
+            f"parquet, a word of 100 kB in {rows} rows" + ", a dictionary by its schema" * by_schema,
             lambda path=path: load("parquet", path, categories="auto"),
         )
     path = str(folder / "numbers.parquet")
@@ -221,9 +221,9 @@ def test_small_files_that_become_large(kind: str, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(cache, "store", lambda key, data: None)
     with Line("files", f"becomes more than memory, {kind}") as line, bounded(3 * ROOM):
         for what, read in KINDS[kind](tmp_path):
-            found = outcome(read)
-            fine = isinstance(found, FedskewError) and "\n" not in str(found) and "Memory" not in str(found)
-            line.check(fine and "malloc" not in str(found), f"{what}: {found!r}"[:300])
+            given = outcome(read)
+            fine = isinstance(given, FedskewError) and "\n" not in str(given) and "Memory" not in str(given)
+            line.check(fine and "malloc" not in str(given), f"{what}: {given!r}"[:300])
 
 
 def test_what_is_refused_says_what_a_file_may_become(tmp_path: Path) -> None:

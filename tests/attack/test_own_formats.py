@@ -96,8 +96,8 @@ def test_own_formats(form: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     file, read = form(place)
     read()
 
-    def fine(found: Any) -> bool:
-        return not isinstance(found, BaseException) or (isinstance(found, FedskewError) and "\n" not in str(found))
+    def fine(given: Any) -> bool:
+        return not isinstance(given, BaseException) or (isinstance(given, FedskewError) and "\n" not in str(given))
 
     with Line("files", f"{form.__name__} of the user's own: no crash") as line, bounded():
         line.strike(file, file.read_bytes()[::-1], some(60, 2000), read, fine)

@@ -84,8 +84,8 @@ def test_the_power_fails_at_any_instant_of_a_run(home: str, tmp_path: Path) -> N
     assert [step.words for step in platter.steps if step.kind == "promise"] == [f"round {r}" for r in (1, 2, 3)]
     with Line("power", f"every prefix of a run of {rounds} rounds, memory {home}") as line:
         for number, state in enumerate(drawn(platter.states(), 12)):
-            found = harm_to_run(state, tmp_path / str(number), plain, home, rounds)
-            line.check(not found, f"{state.words}: {found}")
+            wrong = harm_to_run(state, tmp_path / str(number), plain, home, rounds)
+            line.check(not wrong, f"{state.words}: {wrong}")
 
 
 OWN, NEW, LATE = ("aaaaaaaaaaaaaaa" + end for end in "012")  # addresses
@@ -127,12 +127,12 @@ def harm_to_store(state: State, base: Path, theirs: Path) -> str:
     folder = state.build(base / "store")
     try:
         store = Store(folder)
-        if found := whole(store, OWN):
-            return found
+        if wrong := whole(store, OWN):
+            return wrong
         for address in (NEW, LATE):
-            found = whole(store, address)
-            if found and (found != "missing" or state.promises):
-                return f"{address}: {found}, after {state.promises}"
+            wrong = whole(store, address)
+            if wrong and (wrong != "missing" or state.promises):
+                return f"{address}: {wrong}, after {state.promises}"
         done = merging.merge([Store(theirs)], Store(folder))
         return str(done.refused or "") or "".join(whole(Store(folder), address) for address in (OWN, NEW, LATE))
     except RecordError as error:
@@ -149,8 +149,8 @@ def test_the_power_fails_at_any_instant_of_a_merge(stores: tuple[Path, Path], tm
     assert not harm_to_store(list(platter.states())[-1], tmp_path, theirs)
     with Line("power", "every prefix of a merge") as line:
         for number, state in enumerate(drawn(platter.states(), 12)):
-            found = harm_to_store(state, tmp_path / str(number), theirs)
-            line.check(not found, f"{state.words}: {found}")
+            wrong = harm_to_store(state, tmp_path / str(number), theirs)
+            line.check(not wrong, f"{state.words}: {wrong}")
 
 
 def harm_to_list(state: State, base: Path) -> str:
@@ -158,11 +158,11 @@ def harm_to_list(state: State, base: Path) -> str:
     folder = state.build(base / "store")
     try:
         store = Store(folder)
-        if found := whole(store, OWN):
-            return found
+        if wrong := whole(store, OWN):
+            return wrong
         for run in runs.described([store.folder / "runs"]):
-            if run.folder.name == NEW and (found := runs.remove(run, [store.folder])):
-                return found
+            if run.folder.name == NEW and (wrong := runs.remove(run, [store.folder])):
+                return wrong
         files = (path for path in (folder / "runs" / NEW).rglob("[!.]*") if path.is_file())
         if left := {path.name for path in files} - {"config.json"}:  # which alone is no run
             return f"{left} are left, and no list names them"
@@ -182,5 +182,5 @@ def test_the_power_fails_at_any_instant_of_a_deletion(stores: tuple[Path, Path],
     platter = recorded(folder, lambda: runs.remove(run, [folder]))
     with Line("power", "every prefix of a deletion") as line:
         for number, state in enumerate(drawn(platter.states(), 6)):
-            found = harm_to_list(state, tmp_path / str(number))
-            line.check(not found, f"{state.words}: {found}")
+            wrong = harm_to_list(state, tmp_path / str(number))
+            line.check(not wrong, f"{state.words}: {wrong}")

@@ -22,7 +22,7 @@ from support.runs import rows_of, same
 
 WATCHED = {module.__file__ for module in (_run, session, clients, folder, files, manifest, rounds, summary)}
 ROUNDS, STRUCK = 5, 3  # the exception comes in the third round, after a checkpoint and before another
-Place = tuple[str, int]
+CodeLine = tuple[str, int]
 
 
 class Struck(MemoryError):
@@ -30,7 +30,7 @@ class Struck(MemoryError):
 
 
 @contextmanager
-def traced(visit: Callable[[Place], None]) -> Iterator[None]:
+def traced(visit: Callable[[CodeLine], None]) -> Iterator[None]:
     """Call ``visit`` at every line of the watched files."""
 
     def local(frame: FrameType, event: str, _: Any) -> Any:
@@ -57,7 +57,7 @@ def federation() -> Federation:
     return fs.federate("digits", fs.partitioners.Dirichlet(alpha=0.5), clients=6, validation=0.1)
 
 
-def struck(out: Path, home: str, visit: Callable[[Place], None]) -> None:
+def struck(out: Path, home: str, visit: Callable[[CodeLine], None]) -> None:
     """A run that is watched from the end of the round before on."""
     watching = False
 
@@ -76,7 +76,7 @@ CASES = [
 
 @pytest.mark.parametrize(("home", "error"), CASES[: some(2, len(CASES))])  # each home and each exception once
 def test_an_exception_at_any_line_of_a_rounds_end(home: str, error: type[BaseException], tmp_path: Path) -> None:
-    seen: dict[Place, None] = {}
+    seen: dict[CodeLine, None] = {}
     struck(tmp_path / "seen", home, lambda place: seen.setdefault(place))
     plain = train(tmp_path / "plain", home)
     assert len(seen) > 60
@@ -84,7 +84,7 @@ def test_an_exception_at_any_line_of_a_rounds_end(home: str, error: type[BaseExc
         for number, place in enumerate([*seen][:: some(4, 1)]):  # the short form takes every fourth line
             out, hit = tmp_path / str(number), [False]
 
-            def strike(here: Place, place: Place = place, hit: list[bool] = hit) -> None:
+            def strike(here: CodeLine, place: CodeLine = place, hit: list[bool] = hit) -> None:
                 if here == place and not hit[0]:
                     hit[0] = True
                     raise error
@@ -92,6 +92,6 @@ def test_an_exception_at_any_line_of_a_rounds_end(home: str, error: type[BaseExc
             with suppress(error):
                 struck(out, home, strike)
             again = train(out, home, resume=True)
-            told = f"{Path(place[0]).name}:{place[1]}"
+            at = f"{Path(place[0]).name}:{place[1]}"
             whole = [r["round"] for r in folder.read(out)[1]] == list(range(1, ROUNDS + 1))
-            line.check(hit[0] and whole and rows_of(again) == rows_of(plain) and same(again.params, plain.params), told)
+            line.check(hit[0] and whole and rows_of(again) == rows_of(plain) and same(again.params, plain.params), at)

@@ -63,13 +63,13 @@ def test_a_changed_byte_is_named_or_without_effect(
             folder = tmp_path / str(i)
             shutil.copytree(half, folder)
             (folder / name).write_bytes(damaged)
-            told = f"{name} ({home}), {what}"
+            case = f"{name} ({home}), {what}"
             try:
                 again = train(folder, home, resume=True)
             except fs.RecordError as error:
-                line.check(Path(name).name in str(error) and "\n" not in str(error), f"{told}: {error}")
+                line.check(Path(name).name in str(error) and "\n" not in str(error), f"{case}: {error}")
             else:
-                line.check(same(again.params, whole.params) and rows_of(again) == rows_of(whole), f"{told}: silent")
+                line.check(same(again.params, whole.params) and rows_of(again) == rows_of(whole), f"{case}: silent")
             shutil.rmtree(folder)
 
 
@@ -83,10 +83,10 @@ def test_readers_name_a_changed_byte(name: str, stopped: tuple[str, Path, fs.Res
     folder = tmp_path / "run"
     shutil.copytree(whole.folder, folder)
 
-    def fine(found: Any) -> bool:
-        if isinstance(found, fs.RecordError):
-            return name in str(found) and "\n" not in str(found)
-        return isinstance(found, tuple) and found[0] == content and same(found[1].params, whole.params)
+    def fine(given: Any) -> bool:
+        if isinstance(given, fs.RecordError):
+            return name in str(given) and "\n" not in str(given)
+        return isinstance(given, tuple) and given[0] == content and same(given[1].params, whole.params)
 
     with Line("bytes of a run folder", f"{name}, then read") as line:
         other = (tmp_path / "other" / name).read_bytes()
@@ -101,7 +101,7 @@ def test_verify_names_a_changed_byte(name: str, stopped: tuple[str, Path, fs.Res
     folder = tmp_path / "run"
     shutil.copytree(whole.folder, folder)
     assert troubles(folder) == (ROUNDS, [])
-    named = lambda found: any(name in told for told in found[1])
+    named = lambda verified: any(name in trouble for trouble in verified[1])
     with Line("bytes of a run folder", f"{name}, then verified") as line:
         line.strike(folder / name, b"other", some(40, 1500), lambda: troubles(folder), named, 3)
 

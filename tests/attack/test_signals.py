@@ -76,21 +76,21 @@ def life(given: Words, out: Path) -> Words:
 
 def harm(given: Words, out: Path, plain: Path) -> str:
     """What was lost: "" where the run can be brought to its end, and is the one that nobody disturbed."""
-    said = out.parent / f"{out.name}.txt"
-    code = ended(fork(life(given, out), said))
-    return f"cannot be resumed: {code}, {said.read_text()[-300:]!r}" if code else unlike(plain, out)
+    output = out.parent / f"{out.name}.txt"
+    code = ended(fork(life(given, out), output))
+    return f"cannot be resumed: {code}, {output.read_text()[-300:]!r}" if code else unlike(plain, out)
 
 
-def wrong_end(number: int, code: int, said: str, out: Path) -> str:
+def wrong_end(number: int, code: int, text: str, out: Path) -> str:
     """What is wrong with the end of a life that got a signal: its code, its words, its record."""
     if code == 0:
         return "" if finished(out) else "ended with 0 and is not finished"
-    if code == -number and not said and not (out / "rounds.jsonl").exists():
+    if code == -number and not text and not (out / "rounds.jsonl").exists():
         return ""  # while it imports, it ends by the signal itself
     if code not in {ASKS.get(number), LEFT.get(number)}:
-        return f"ended with {code}, {said[-300:]!r}"
-    if "Traceback" in said or "Exception" in said or "fault" in said:
-        return f"said {said[-600:]!r}"
+        return f"ended with {code}, {text[-300:]!r}"
+    if "Traceback" in text or "Exception" in text or "fault" in text:
+        return f"said {text[-600:]!r}"
     return ""
 
 
@@ -100,7 +100,7 @@ def wrong_end(number: int, code: int, said: str, out: Path) -> str:
 
 def random_kills(base: Path) -> dict[str, str]:
     """SIGKILL at random instants, up to four in one life, so that many come while the run is resumed."""
-    draw, plain, kinds, found, kills = random.Random(14), Plain(base), combinations(), {}, 0
+    draw, plain, kinds, results, kills = random.Random(14), Plain(base), combinations(), {}, 0
     for number in count():
         if kills >= some(6, 210):
             break
@@ -116,17 +116,17 @@ def random_kills(base: Path) -> dict[str, str]:
                 break
             hit += 1
             if code != -signal.SIGKILL:
-                found[f"life {number}"] = f"ended with {code}, {(base / 'said.txt').read_text()[-300:]!r}"
+                results[f"life {number}"] = f"ended with {code}, {(base / 'said.txt').read_text()[-300:]!r}"
         kills += hit
         wrong = harm(given, out, whole)
         for kill in range(hit):  # each kill is an attack; what a life lost is told once
-            found[f"{' '.join(given[1:2] + given[-3:])}, {out.name}, kill {kill}"] = wrong if not kill else ""
-    return found
+            results[f"{' '.join(given[1:2] + given[-3:])}, {out.name}, kill {kill}"] = wrong if not kill else ""
+    return results
 
 
 def kills_in_writes(base: Path) -> dict[str, str]:
     """SIGKILL before, amid and after every call by which a run writes."""
-    plain, found = Plain(base), {}
+    plain, results = Plain(base), {}
     for home in HOMES[: some(1, 2)]:
         given = words("scaffold", home, "sequential", rounds=3)
         whole, seen = plain.of(given), base / f"seen-{home}"
@@ -142,8 +142,8 @@ def kills_in_writes(base: Path) -> dict[str, str]:
                 before = lambda: Disk(out, lambda n: fate if n == at else "").attach(pytest.MonkeyPatch())  # noqa: B023
                 code = ended(fork([*given, "--out", str(out)], base / "said.txt", before))
                 name = f"{home}, {fate} {made[at]} ({at})"
-                found[name] = harm(given, out, whole) if code == -signal.SIGKILL else f"ended with {code}"
-    return found
+                results[name] = harm(given, out, whole) if code == -signal.SIGKILL else f"ended with {code}"
+    return results
 
 
 def _at_end(disk: Disk, file: Path) -> None:
@@ -159,17 +159,17 @@ def _at_end(disk: Disk, file: Path) -> None:
 
 def asked(base: Path, numbers: tuple[int, ...], tries: int, again: bool = False) -> dict[str, str]:
     """A signal at random instants; with ``again`` a second one soon after it."""
-    draw, plain, kinds, found = random.Random(sum(numbers) + again), Plain(base), combinations(), {}
+    draw, plain, kinds, results = random.Random(sum(numbers) + again), Plain(base), combinations(), {}
     for number, _ in zip(cycle(numbers), range(tries), strict=False):
         given = words(*next(kinds))
-        whole, lasts, out = plain.of(given), plain.lasts(given), base / f"run-{len(found)}"
-        said = base / f"said-{len(found)}.txt"
+        whole, lasts, out = plain.of(given), plain.lasts(given), base / f"run-{len(results)}"
+        output = base / f"said-{len(results)}.txt"
 
         def soon() -> None:
             interrupt.TWICE = 0.0
 
-        pid = fork([*given, "--out", str(out)], said, soon if again else None)
-        wait_for(lambda said=said: said.exists())  # type: ignore[misc]
+        pid = fork([*given, "--out", str(out)], output, soon if again else None)
+        wait_for(lambda output=output: output.exists())  # type: ignore[misc]
         time.sleep(draw.uniform(0.05, 1.1 * lasts))
         os.kill(pid, number)
         if again:
@@ -177,9 +177,9 @@ def asked(base: Path, numbers: tuple[int, ...], tries: int, again: bool = False)
             os.kill(pid, number)
         code = ended(pid)
         name = f"{signal.Signals(number).name} of {' '.join(given[1:2] + given[-3:])}, {out.name}"
-        wrong = wrong_end(number, code, said.read_text(), out) or kept(number, out, again)
-        found[name] = wrong or harm(given, out, whole)
-    return found
+        wrong = wrong_end(number, code, output.read_text(), out) or kept(number, out, again)
+        results[name] = wrong or harm(given, out, whole)
+    return results
 
 
 def kept(number: int, out: Path, again: bool) -> str:
@@ -187,8 +187,9 @@ def kept(number: int, out: Path, again: bool) -> str:
     if again or number not in ASKS or finished(out) or not (out / "summary.json").exists():
         return ""
     rows = (out / "rounds.jsonl").read_text().splitlines()
-    told = json.loads((out / "summary.json").read_text())
-    return "" if told["stopped"] == "interrupted" and told["rounds"] == len(rows) else f"the record says {told}"
+    summary = json.loads((out / "summary.json").read_text())
+    whole = summary["stopped"] == "interrupted" and summary["rounds"] == len(rows)
+    return "" if whole else f"the record says {summary}"
 
 
 ATTACKS: dict[str, Callable[[Path], dict[str, str]]] = {
@@ -202,12 +203,12 @@ ATTACKS: dict[str, Callable[[Path], dict[str, str]]] = {
 
 def main(names: list[str], base: Path) -> None:
     warm(*(words("scaffold", "ram", engine, rounds=1) for engine in ENGINES))
-    found = {}
+    results = {}
     for number, name in enumerate(names):
         place = base / str(number)
         place.mkdir()
-        found[name] = ATTACKS[name](place)
-    print(json.dumps(found))
+        results[name] = ATTACKS[name](place)
+    print(json.dumps(results))
 
 
 @pytest.fixture(scope="module")
@@ -257,16 +258,16 @@ def test_a_stopped_run_holds_its_folder(long: Path, tmp_path: Path, capsys: pyte
             process = begun(out)
             process.send_signal(signal.SIGSTOP)
             capsys.readouterr()
-            code, said = fedskew("run", "--resume", out), capsys.readouterr().err
-            one = said.startswith("fedskew: ") and said.count("\n") == 1 and f"process {process.pid} on" in said
-            line.check(code == 2 and one, f"a second process ended with {code}, {said!r}")
+            code, error = fedskew("run", "--resume", out), capsys.readouterr().err
+            one_line = error.startswith("fedskew: ") and error.count("\n") == 1 and f"process {process.pid} on" in error
+            line.check(code == 2 and one_line, f"a second process ended with {code}, {error!r}")
             process.send_signal(last)
             process.send_signal(signal.SIGCONT)
             code = process.wait(300)
             wanted = {0: 0, **ASKS, **LEFT}[last]
             line.check(code == wanted, f"the first process ended with {code}, not {wanted}")
-            told = out.with_suffix(".txt").read_text()
-            line.check(last not in ASKS or "continues it" in told, f"said {told[-300:]!r}")
+            text = out.with_suffix(".txt").read_text()
+            line.check(last not in ASKS or "continues it" in text, f"said {text[-300:]!r}")
             line.check(not last or fedskew("run", "--resume", out) == 0, "cannot be resumed")
             line.check(not (wrong := unlike(long, out)), wrong)
 
@@ -287,10 +288,10 @@ def test_a_true_process_that_gets_a_signal(amid: bool, long: Path, tmp_path: Pat
             # Python itself needs some time before the command can answer
             time.sleep(draw.uniform(0, 1.0) if amid else draw.uniform(0.3, 4.0))
             process.send_signal(number)
-            code, said = process.wait(120), out.with_suffix(".txt").read_text()
-            wrong = wrong_end(number, code, said, out)
+            code, text = process.wait(120), out.with_suffix(".txt").read_text()
+            wrong = wrong_end(number, code, text, out)
             line.check(not wrong and (code != 0 or not amid), f"{name}: {wrong or 'came too late'}")
-            line.check(not amid or number not in ASKS or "continues it" in said, f"{name}: said {said[-300:]!r}")
+            line.check(not amid or number not in ASKS or "continues it" in text, f"{name}: said {text[-300:]!r}")
             code = fedskew(*life(given, out))
             line.check(code == 0 and not unlike(plain, out), f"{name}: went on with {code}, {unlike(plain, out)}")
 

@@ -33,9 +33,9 @@ if sys.platform != "linux":
 
 def held() -> dict[str, Any]:
     """What this process holds: bytes in memory that are its own, descriptors, seconds of processors used."""
-    told = Path("/proc/self/status").read_text(encoding="utf-8")
-    own = int(told.partition("RssAnon:")[2].split()[0]) << 10
-    return {"bytes": own, "descriptors": len(os.listdir("/proc/self/fd")), "seconds": time.process_time()}
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    anonymous = int(status.partition("RssAnon:")[2].split()[0]) << 10
+    return {"bytes": anonymous, "descriptors": len(os.listdir("/proc/self/fd")), "seconds": time.process_time()}
 
 
 def deep(value: Any) -> int:
@@ -69,16 +69,16 @@ def test_a_long_run_stays_as_it_was(home: str, tmp_path: Path) -> None:
     first, *_, last = seen = script(__file__, home, tmp_path / "run")[1:]  # caches fill in the first tenth
     rounds = last["round"] - first["round"]
     grown = (last["bytes"] - first["bytes"]) / rounds
-    rows = [one["files"]["rounds.jsonl"] for one in seen]
+    rows = [sample["files"]["rounds.jsonl"] for sample in seen]
     steps = [b - a for a, b in pairwise(rows)]
-    rest = [{name: size for name, size in one["files"].items() if name not in ONCE} for one in (first, last)]
-    fast = min(one["spent"] for one in seen[:4])  # seconds of processors: those of a clock depend on others
+    rest = [{name: size for name, size in sample["files"].items() if name not in ONCE} for sample in (first, last)]
+    fast = min(sample["spent"] for sample in seen[:4])  # seconds of processors: those of a clock depend on others
     with Line("soak", f"{ROUNDS} rounds, memory {home}") as line:
-        times = [round(1000 * one["median_s"], 2) for one in seen]
+        times = [round(1000 * sample["median_s"], 2) for sample in seen]
         print(f"{grown:.0f} bytes a round, a row has {last['row']}; a round takes {times} ms; files {rest[1]}")
         line.check(grown < 1.5 * last["row"], f"memory grows by {grown:.0f} bytes a round, a row has {last['row']}")
-        line.check(last["descriptors"] == first["descriptors"], f"descriptors: {[one['descriptors'] for one in seen]}")
-        line.check(min(one["spent"] for one in seen[-4:]) < 1.5 * fast, f"{[one['spent'] for one in seen]}")
+        line.check(last["descriptors"] == first["descriptors"], f"descriptors: {[s['descriptors'] for s in seen]}")
+        line.check(min(sample["spent"] for sample in seen[-4:]) < 1.5 * fast, f"{[sample['spent'] for sample in seen]}")
         line.check(max(steps) < 1.1 * min(steps), f"rounds.jsonl grows by {steps}")
         line.check(set(rest[0]) == set(rest[1]), f"files {set(rest[0]) ^ set(rest[1])}")
         more = {name: (rest[0][name], size) for name, size in rest[1].items() if size > 1.02 * rest[0][name] + 256}

@@ -41,7 +41,7 @@ from support.scheduling import without_workers
 
 OPTIONS = [("clients", "5"), ("rounds", "2"), ("model", "logistic"), ("diagnose", "features")]
 WORDS = [word for option, value in OPTIONS for word in (f"--{option}", value)]
-KEPT = '{"kept": true}'
+VICTIM = '{"kept": true}'
 ADDRESSES = (
     "../../victim", "../victim", "..", ".", "", "x", "0" * 15, "0" * 17, "A" * 16, "0" * 15 + "\n", "/etc/passwd",
     "0" * 8 + "/" + "0" * 7, "\u0660" * 16, "\ud800" * 16, "0" * 100_000, None, 0, 1e300, True, [], {}, ["0" * 16],
@@ -53,8 +53,8 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store of two runs, a study of them and an archive."""
     place = tmp_path_factory.mktemp("stores")
     study = Study(spec_from(["fedavg", "fedla"], OPTIONS), place / "store")
-    for one in study.missing():
-        assert work(RunJob(one.address, one.job, str(study.store.folder))).state == "finished"
+    for run in study.missing():
+        assert work(RunJob(run.address, run.job, str(study.store.folder))).state == "finished"
     study.save(place / "study")
     write(place / "store", place / "good.jsonl")
     return place
@@ -64,17 +64,17 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def place(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A copy, with a file that nobody may touch; work is done in this process."""
     shutil.copytree(original, tmp_path, dirs_exist_ok=True)
-    (tmp_path / "victim.json").write_text(KEPT)
+    (tmp_path / "victim.json").write_text(VICTIM)
     without_workers(monkeypatch)
     with contextlib.chdir(tmp_path):
         yield tmp_path
-    assert (tmp_path / "victim.json").read_text() == KEPT
+    assert (tmp_path / "victim.json").read_text() == VICTIM
 
 
 def first(place: Path) -> dict[str, Any]:
     """The first run of the good archive."""
-    found: dict[str, Any] = json.loads((place / "good.jsonl").read_text().splitlines()[0])
-    return found
+    run: dict[str, Any] = json.loads((place / "good.jsonl").read_text().splitlines()[0])
+    return run
 
 
 def evil(place: Path, text: str) -> None:
@@ -100,8 +100,8 @@ def test_an_address_out_of_an_archive_is_no_path(state: str, place: Path, capsys
     with Line("stores", f"addresses of {state} runs in archives") as attack:
         for number, hostile in enumerate((*ADDRESSES, str(place / "victim"))):
             evil(place, json.dumps({**line, "address": hostile}))
-            said = mistake(capsys, *READERS[number % len(READERS)])
-            attack.check("evil/a.jsonl must hold one run a line; line 1 is not" in said, f"{hostile!r}: {said}")
+            message = mistake(capsys, *READERS[number % len(READERS)])
+            attack.check("evil/a.jsonl must hold one run a line; line 1 is not" in message, f"{hostile!r}: {message}")
             attack.check((place / "victim.json").exists(), f"{hostile!r}: the file is gone")
 
 
@@ -122,8 +122,8 @@ def test_names_in_a_store_that_are_no_addresses_are_left_alone(place: Path, caps
         shutil.copytree(run, place / "store/runs" / name)
         (place / f"store/refused/{name}.json").write_text('{"state": "failed", "reason": "x"}')
     assert fedskew("study", "merge", "store", "--into", "into") == 2
-    said = capsys.readouterr()
-    assert "into: 2 runs added, 0 were there, 5 refused" in said.out and "\x1b" not in said.err
+    output = capsys.readouterr()
+    assert "into: 2 runs added, 0 were there, 5 refused" in output.out and "\x1b" not in output.err
     assert len(list((place / "into/runs").iterdir())) == 2 and not list((place / "into/refused").iterdir())
     assert fedskew("study", "archive", "store", "--out", "o.jsonl") == 0 and "2 runs" in capsys.readouterr().out
 
@@ -167,8 +167,8 @@ def test_fuzzed_lines_of_archives(part: int, place: Path) -> None:
             words = (*READERS, ("report", "study", "--out", "page.html"))[number % (len(READERS) + 1)]
             if words[0] == "compare" or words[1] == "verify":
                 words = READERS[0]  # what a configuration asks for is not fuzzed here: it may train for hours
-            told = fault(list(words), "utf-8")
-            attack.check(not told, f"{words[:2]} {json.dumps(bad)[:300]}: {told}")
+            failure = fault(list(words), "utf-8")
+            attack.check(not failure, f"{words[:2]} {json.dumps(bad)[:300]}: {failure}")
 
 
 @pytest.mark.parametrize("entry", ["partition", "init_from"])
@@ -219,9 +219,9 @@ def test_a_damaged_compressed_archive_is_one_line(place: Path, capsys: pytest.Ca
             words = READERS[number % len(READERS)]
             with within(20):
                 ended = fedskew(*words)
-            said = capsys.readouterr().err
-            fine = ended == 2 and said.count("\n") == 1 and "evil/a.jsonl.xz is a damaged xz file: " in said
-            attack.check(fine, f"{number}, {words[:2]}: {ended}, {said[-300:]!r}")
+            output = capsys.readouterr().err
+            fine = ended == 2 and output.count("\n") == 1 and "evil/a.jsonl.xz is a damaged xz file: " in output
+            attack.check(fine, f"{number}, {words[:2]}: {ended}, {output[-300:]!r}")
 
 
 @pytest.mark.parametrize("text", ["0", f'{{"address":"{"0" * 16}","state":"failed","reason":"{"x" * 1000}"}}\n'])
@@ -234,9 +234,9 @@ def test_a_compressed_archive_that_unpacks_to_gigabytes_fills_no_memory(
     for words in READERS[: some(2, 6)]:
         evil_xz(place, bomb)
         with bounded(1 << 30), within(60):
-            said = mistake(capsys, *words)
+            message = mistake(capsys, *words)
         rules = "unpacks to more than 300 times its size", "must have lines of at most 64 MiB"
-        assert any(f"evil/a.jsonl.xz {rule}" in said for rule in rules)
+        assert any(f"evil/a.jsonl.xz {rule}" in message for rule in rules)
 
 
 def test_a_file_is_text_or_xz_by_its_bytes(place: Path) -> None:
@@ -303,8 +303,8 @@ def test_an_archive_on_a_full_disk_is_one_line(place: Path, capsys: pytest.Captu
     (place / "x/o").write_text("before")
     with pytest.MonkeyPatch.context() as patch:
         Disk(Path("x"), lambda n: "fail", errno.ENOSPC).attach(patch)
-        said = mistake(capsys, "study", "archive", "store", "--out", "x/o")
-    assert "cannot write x/o" in said and (place / "x/o").read_text() == "before"
+        message = mistake(capsys, "study", "archive", "store", "--out", "x/o")
+    assert "cannot write x/o" in message and (place / "x/o").read_text() == "before"
 
 
 def test_a_merge_into_a_full_store_loses_nothing(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -322,9 +322,9 @@ def test_a_merge_into_a_full_store_loses_nothing(place: Path, capsys: pytest.Cap
             with pytest.MonkeyPatch.context() as patch:
                 Disk(place / "into", lambda n, at=at: "fail" if n == at else "").attach(patch)  # type: ignore[misc]
                 ended = fedskew("study", "merge", "store", "--into", str(place / "into"))
-            said = capsys.readouterr().err
-            fine = ended in (0, 2) and said.count("\n") == (ended == 2) and (half / "rounds.jsonl").exists()
-            attack.check(fine, f"call {at}: {ended}, {said!r}, {half.exists()}")
+            output = capsys.readouterr().err
+            fine = ended in (0, 2) and output.count("\n") == (ended == 2) and (half / "rounds.jsonl").exists()
+            attack.check(fine, f"call {at}: {ended}, {output!r}, {half.exists()}")
 
 
 # Links, pipes and devices
@@ -354,10 +354,10 @@ def test_a_run_folder_with_pipes_devices_and_links(kind: str, place: Path, capsy
                 stand(run / name, kind, place / "victim.json")
                 with within(20):
                     ended = fedskew(*words)
-                said = capsys.readouterr()
-                kept = (place / "victim.json").read_text() == KEPT
-                fine = ended in (0, 1, 2) and "a fault of fedskew" not in said.err and "Traceback" not in said.err
-                attack.check(kept and fine, f"{name}, {words[:2]}: {ended}, {kept}, {said.err[-200:]}")
+                output = capsys.readouterr()
+                kept = (place / "victim.json").read_text() == VICTIM
+                fine = ended in (0, 1, 2) and "a fault of fedskew" not in output.err and "Traceback" not in output.err
+                attack.check(kept and fine, f"{name}, {words[:2]}: {ended}, {kept}, {output.err[-200:]}")
 
 
 @pytest.mark.parametrize("name", [".lock", ".owner.json", "rounds.jsonl"])
@@ -366,7 +366,7 @@ def test_nothing_is_written_through_a_link(name: str, place: Path) -> None:
     stand(run / name, "link", place / "victim.json")
     with contextlib.suppress(RecordError):
         Hold(run).release()
-    assert (place / "victim.json").read_text() == KEPT
+    assert (place / "victim.json").read_text() == VICTIM
 
 
 @pytest.mark.parametrize("what", ["file", "folder", "features"])
@@ -436,10 +436,10 @@ def test_a_member_of_a_run_folder_that_is_a_link_is_refused(
             asked = of_format_1.get(name, ()) if old else OPENED.get(name, everything)
             for command in asked:
                 ended = fedskew(*readers[command])
-                said = capsys.readouterr()
-                told = said.err + said.out if command == "verify" else said.err
-                fine = ended == 2 and "is a link" in told and (command == "verify" or told.count("\n") == 1)
-                attack.check(fine, f"{name}, {command}: {ended}, {told[-300:]!r}")
+                output = capsys.readouterr()
+                text = output.err + output.out if command == "verify" else output.err
+                fine = ended == 2 and "is a link" in text and (command == "verify" or text.count("\n") == 1)
+                attack.check(fine, f"{name}, {command}: {ended}, {text[-300:]!r}")
 
 
 def test_a_run_folder_may_itself_be_a_link(full: Path, tmp_path: Path) -> None:
@@ -475,21 +475,21 @@ def test_a_forged_manifest_names_files_of_its_folder_alone(files: Any, place: Pa
     vouched.files = files
     vouched.write()
     with within(10):
-        said = str(troubles(run)[1])
-        found = outcome(lambda: Store("store").entry(run.name))
-    assert isinstance(found, FedskewError)
-    for message in (said, str(found)):
+        trouble = str(troubles(run)[1])
+        error = outcome(lambda: Store("store").entry(run.name))
+    assert isinstance(error, FedskewError)
+    for message in (trouble, str(error)):
         assert "it must list files of its folder" in message or "manifest.json is damaged: 'files" in message
 
 
-@pytest.mark.parametrize("told", [{"file": "/dev/zero", "digest": "x"}, {"file": 1, "digest": "x"}, [], 1, "digest"])
-def test_a_forged_round_names_features_of_its_folder_alone(told: Any, place: Path) -> None:
+@pytest.mark.parametrize("entry", [{"file": "/dev/zero", "digest": "x"}, {"file": 1, "digest": "x"}, [], 1, "digest"])
+def test_a_forged_round_names_features_of_its_folder_alone(entry: Any, place: Path) -> None:
     from fedskew.records import rounds
 
     run = next((place / "store/runs").iterdir())
     vouched = Manifest.read(run)
     rows = rounds.scan(run / rounds.FILE, vouched.run).rows
-    rows[-1]["diagnostics"] = {"features": told}
+    rows[-1]["diagnostics"] = {"features": entry}
     (run / rounds.FILE).unlink()
     writer = rounds.Rounds(run, vouched.run)
     writer.settle(rows)

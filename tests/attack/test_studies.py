@@ -31,8 +31,8 @@ KILLS = some(2, 200)
 def begun(store: Path, *more: str, rounds: int = ROUNDS) -> tuple[Popen[bytes], Path]:
     """The command, begun in a session of its own, and the file of what it says."""
     words = [*WORDS, "--rounds", str(rounds), "--store", str(store), "--processes", "2", *more]
-    said = store.parent / f"said-{len(list(store.parent.iterdir()))}.txt"
-    return start(words, said, setup="os.setsid()"), said
+    output = store.parent / f"said-{len(list(store.parent.iterdir()))}.txt"
+    return start(words, output, setup="os.setsid()"), output
 
 
 def workers(pid: int) -> list[int]:
@@ -42,34 +42,34 @@ def workers(pid: int) -> list[int]:
 
 def tables(store: Path) -> dict[str, Any]:
     """What every finished run came to, without times."""
-    found = {}
+    results = {}
     for address in Store(store).addresses():
         folder = store / "runs" / address
         if (folder / "summary.json").exists():
             summary = json.loads((folder / "summary.json").read_text())
-            found[address] = {k: v for k, v in summary.items() if "wall_s" not in k}
-    return found
+            results[address] = {k: v for k, v in summary.items() if "wall_s" not in k}
+    return results
 
 
 def stamps(store: Path) -> dict[str, int]:
     """When the summary of each finished run was written: it counts once the manifest vouches for it."""
-    found = {}
+    times = {}
     for file in (store / "runs").glob("*/summary.json"):
         with suppress(RecordError, OSError):  # another process is writing it
             when = file.stat().st_mtime_ns
             if finished(file.parent, ROUNDS):
-                found[file.parent.name] = when
-    return found
+                times[file.parent.name] = when
+    return times
 
 
 def test_workers_and_schedulers_that_are_killed(tmp_path: Path) -> None:
-    plain, said = begun(tmp_path / "plain")
-    assert plain.wait(3600) == 0, said.read_text()[-2000:]
+    plain, output = begun(tmp_path / "plain")
+    assert plain.wait(3600) == 0, output.read_text()[-2000:]
     expected = tables(tmp_path / "plain")
     draw, killed, store = random.Random(0), 0, tmp_path / "killed"
     with Line("studies", "workers and schedulers killed at random instants") as line:
         while True:
-            process, said = begun(store)
+            process, output = begun(store)
             before = stamps(store) if store.exists() else {}
             while killed < KILLS and process.poll() is None:
                 time.sleep(draw.uniform(0.05, 1.0 if FULL else 0.2))  # the short form has few and quick runs
@@ -89,13 +89,13 @@ def test_workers_and_schedulers_that_are_killed(tmp_path: Path) -> None:
             if not (code := process.wait(3600)):
                 break
             if code != -signal.SIGKILL:
-                line.check(False, f"ended with {code}: {said.read_text()[-500:]}")
+                line.check(False, f"ended with {code}: {output.read_text()[-500:]}")
                 if killed >= KILLS:
                     break
-        found = tables(store)
+        results = tables(store)
         for address, numbers in expected.items():
-            line.check(found.get(address) == numbers, f"{address} came to other numbers")
-        line.check(found.keys() == expected.keys(), "other runs are in the store")
+            line.check(results.get(address) == numbers, f"{address} came to other numbers")
+        line.check(results.keys() == expected.keys(), "other runs are in the store")
     assert killed >= KILLS or len(expected) < KILLS
 
 
@@ -107,8 +107,8 @@ def test_ctrl_c_ends_a_study_that_goes_on(tmp_path: Path) -> None:
         time.sleep(0.05)
     time.sleep(0.5)
     os.killpg(process.pid, signal.SIGINT)
-    code, said = process.wait(60), file.read_text()
-    assert code == 130 and said.rstrip().endswith("interrupted; the same command continues"), said[-500:]
+    code, output = process.wait(60), file.read_text()
+    assert code == 130 and output.rstrip().endswith("interrupted; the same command continues"), output[-500:]
     assert not any(Path(f"/proc/{pid}").exists() for pid in workers(process.pid))
     after, _ = begun(store, rounds=rounds)
-    assert "Traceback" not in said and after.wait(600) == 0
+    assert "Traceback" not in output and after.wait(600) == 0

@@ -52,11 +52,11 @@ def picked(made: list[str], first: int = 0) -> list[int]:
     return list(range(len(made))) if FULL else list(range(first, len(made), max(1, len(made) // 6)))
 
 
-def told(said: str) -> str:
+def fault_of(output: str) -> str:
     """What is wrong with what a run on a failing disk said; "" where nothing is."""
-    lines = [line for line in said.splitlines() if not line.startswith("scaffold round ")]
-    ok = len(lines) == 1 and lines[0].startswith("fedskew: ") and "fault of fedskew" not in said
-    return "" if ok and "Traceback" not in said else f"said {said[-300:]!r}"
+    lines = [line for line in output.splitlines() if not line.startswith("scaffold round ")]
+    ok = len(lines) == 1 and lines[0].startswith("fedskew: ") and "fault of fedskew" not in output
+    return "" if ok and "Traceback" not in output else f"said {output[-300:]!r}"
 
 
 def harm(
@@ -67,14 +67,14 @@ def harm(
     with pytest.MonkeyPatch.context() as patch:
         disk = Disk(out, fate, code).attach(patch)
         ended = fedskew(*given)
-    said = capsys.readouterr().err
+    output = capsys.readouterr().err
     if not disk.struck():
         return "nothing was struck"
     if ended not in (0, 2):
-        return f"ended with {ended}, {said[-300:]!r}"
+        return f"ended with {ended}, {output[-300:]!r}"
     if ended == 0 and not finished(out):
         return "ended with 0 and is not finished"
-    if ended == 2 and (wrong := told(said)):
+    if ended == 2 and (wrong := fault_of(output)):
         return wrong
     if ended == 2 and any(out.rglob(".*.tmp")) and fate(10**9) == "":
         return f"left {[p.name for p in out.rglob('.*.tmp')]}"
@@ -103,8 +103,8 @@ def test_any_write_of_a_run_fails(
         for at in picked(made, 2 * list(FATES).index(what)):
             out = tmp_path / str(at)
             given = [*words(home), "--out", str(out)]
-            found = harm(given, out, plain / home, lambda n, at=at: rule(n, at), code, capsys)  # type: ignore[misc]
-            line.check(not found, f"call {at}, {made[at]}: {found}")
+            wrong = harm(given, out, plain / home, lambda n, at=at: rule(n, at), code, capsys)  # type: ignore[misc]
+            line.check(not wrong, f"call {at}, {made[at]}: {wrong}")
 
 
 @pytest.mark.parametrize("home", HOMES[: some(1, len(HOMES))])
@@ -122,5 +122,5 @@ def test_any_write_fails_while_a_run_is_resumed(
                 out, (rule, code) = tmp_path / f"{at}-{what[:5]}", FATES[what]
                 shutil.copytree(half, out)
                 fate = lambda n, at=at, rule=rule: rule(n, at)  # type: ignore[misc]
-                found = harm(more(out), out, plain / home, fate, code, capsys)
-                line.check(not found, f"call {at}, {made[at]}, {what}: {found}")
+                wrong = harm(more(out), out, plain / home, fate, code, capsys)
+                line.check(not wrong, f"call {at}, {made[at]}, {what}: {wrong}")

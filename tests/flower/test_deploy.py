@@ -40,9 +40,9 @@ def test_a_run_over_tls_has_the_bytes_of_sequential(deployment: Deployment, tmp_
 
 
 def test_what_is_typed_a_second_time_says_what_stands_already(deployment: Deployment) -> None:
-    said = deployment.said("sh", "register.sh")
+    said = deployment.output("sh", "register.sh")
     assert [line.split(": ")[1] for line in said.splitlines()] == ["it is registered already"] * NODES
-    assert "node 0 runs already" in deployment.said("sh", "node.sh", 0, code=2)
+    assert "node 0 runs already" in deployment.output("sh", "node.sh", 0, code=2)
 
 
 def test_a_superlink_that_is_killed_and_begun_again_loses_nothing(deployment: Deployment, tmp_path: Path) -> None:
@@ -109,10 +109,10 @@ def test_nodes_with_tables_make_one_encoding_and_keep_their_own_models(tmp_path:
         made.until(lambda: all("takes it out" in made.log(f"node-{k}") for k in range(2)), "superlink", 60)
         for k in range(2):
             out = tmp_path / f"own-{k}"
-            assert "after round 2" in made.said("fedskew", "flower", "own", f"state/run/client-{k}", "--out", out)
-            scores = made.said("fedskew", "evaluate", out, "--data", "csv", "--path", tmp_path / f"{k}.csv")
+            assert "after round 2" in made.output("fedskew", "flower", "own", f"state/run/client-{k}", "--out", out)
+            scores = made.output("fedskew", "evaluate", out, "--data", "csv", "--path", tmp_path / f"{k}.csv")
             assert "30 rows, accuracy" in scores
-            made.said("fedskew", "evaluate", out, "--data", "csv", "--path", tmp_path / f"{1 - k}.csv")
+            made.output("fedskew", "evaluate", out, "--data", "csv", "--path", tmp_path / f"{1 - k}.csv")
         about = json.loads((tmp_path / "own-1" / "model.json").read_text())["inputs"]["encoding"]["columns"]
         assert [column["values"] for column in about] == [[], ["f", "m", "x"]]
         assert not (made.app / "run" / "own.safetensors").exists()

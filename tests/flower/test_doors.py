@@ -62,7 +62,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
         made.superlink()
         if shutil.which("haproxy"):
             made.front()
-        made.said("sh", "register.sh")
+        made.output("sh", "register.sh")
         for k in range(NODES):
             made.node(k)
         for k in range(NODES):
@@ -121,7 +121,7 @@ def status(deployment: Deployment, port: int, method: str, url: str, *headers: s
 
 def numbers_of(deployment: Deployment) -> list[int]:
     """Flower's numbers of the registered nodes."""
-    listed = deployment.said("flwr", "supernode", "list", "deployment", "--format", "json", home=".flwr")
+    listed = deployment.output("flwr", "supernode", "list", "deployment", "--format", "json", home=".flwr")
     return [int(number) for number in re.findall(r'"node-id": "?(\d+)', listed)]
 
 
@@ -288,7 +288,7 @@ def test_a_stranger_with_the_authoritys_certificate_runs_nothing(
 
 
 def test_the_superlink_runs_the_app_of_its_folder_alone(deployment: Deployment, evil: Path, tmp_path: Path) -> None:
-    said = deployment.said("flwr", "run", evil, "deployment", code=1, home=".flwr")
+    said = deployment.output("flwr", "run", evil, "deployment", code=1, home=".flwr")
     assert "Successfully started" not in said
     assert "an app was refused: its SHA-256 is " in deployment.log("superlink")
     assert not (tmp_path / "server").exists()
@@ -315,7 +315,7 @@ def test_a_node_runs_the_app_of_its_folder_alone(deployment: Deployment, evil: P
     )  # fmt: skip
     try:
         deployment.until(lambda: "Uvicorn running" in deployment.log("hostile"), "hostile", 60)
-        deployment.said("flwr", "run", evil, "deployment", home=".flwr")
+        deployment.output("flwr", "run", evil, "deployment", home=".flwr")
         deployment.until((tmp_path / "server.heard").exists, "hostile", 120)
         assert (tmp_path / "server.heard").read_text() == str(["The FAB could not be verified."] * NODES)
         assert all("an app was refused" in deployment.log(f"node-{k}") for k in range(NODES))
@@ -333,7 +333,7 @@ def test_a_node_runs_the_app_of_its_folder_alone(deployment: Deployment, evil: P
             "plain", "flower-supernode", "--root-certificates", keys / "ca.crt", "--auth-supernode-private-key",
             keys / "node-0", "--superlink", f"127.0.0.1:{deployment.port}", "--port", deployment.env["NODE_PORT"],
         )  # fmt: skip
-        deployment.said("flwr", "run", evil, "deployment", home=".flwr")
+        deployment.output("flwr", "run", evil, "deployment", home=".flwr")
         deployment.until((tmp_path / "node").exists, "plain", 120)  # so it would have run: Flower's own node runs it
     finally:
         deployment.kill("hostile")

@@ -22,7 +22,7 @@ from fedskew.flower.wire import read
 from fedskew.functional import even_weights, logit_sums
 from fedskew.records.summary import AVERAGED, FITTED
 from support.flower_grid import alone, bits, config, heard, served
-from support.lies import LIAR, Change, lying, small, told
+from support.lies import LIAR, Change, lying, other_facts, small
 
 pytestmark = pytest.mark.flower
 
@@ -131,8 +131,8 @@ LIES: dict[str, tuple[Change, str]] = {
     "narrow": (summed(gradient=lambda g: g[:-1]), "gradient must be torch.float64 (11,)"),
     "single": (summed(triangle=lambda t: t.float()), "triangle must be torch.float64 (66,)"),
     "whole": (summed(triangle=lambda t: t.new_zeros(11, 11)), "triangle must be torch.float64 (66,)"),
-    "no receipt": (told(logits=""), "which logits it keeps"),
-    "path": (told(logits="../" * 10), "a receipt must have 32 hex digits"),
+    "no receipt": (other_facts(logits=""), "which logits it keeps"),
+    "path": (other_facts(logits="../" * 10), "a receipt must have 32 hex digits"),
 }  # fmt: skip
 
 

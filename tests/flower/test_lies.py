@@ -14,7 +14,7 @@ from fedskew.errors import FedskewError, TrainingError
 from fedskew.flower import serve
 from fedskew.flower.wire import Packed, pack
 from support.flower_grid import Grid, bits, config, plain, served
-from support.lies import LIAR, Change, lying, small, told
+from support.lies import LIAR, Change, lying, other_facts, small
 
 pytestmark = pytest.mark.flower
 
@@ -28,7 +28,7 @@ def dropping(folder: Path, method: str = "fedavg", **more: Any) -> dict[str, Any
 def without_liar(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The run in which each of the client's trained models is refused for one plain reason."""
     folder = tmp_path_factory.mktemp("plain")
-    return served(folder, dropping(folder), lie=lying("train", told(steps=-1)))
+    return served(folder, dropping(folder), lie=lying("train", other_facts(steps=-1)))
 
 
 # the pooled metric
@@ -53,8 +53,8 @@ def other_classes(facts: dict[str, Any], trees: dict[str, Any]) -> None:
 
 METRICS: dict[str, tuple[Change, str]] = {
     "gone round": (gone_round, "must count its"), "more rows": (more_rows, "must count its"),
-    "endless loss": (told(loss="inf"), "loss must be a finite number"),
-    "loss below zero": (told(loss="-0x1p+300"), "its mean loss must be a number from 0"),
+    "endless loss": (other_facts(loss="inf"), "loss must be a finite number"),
+    "loss below zero": (other_facts(loss="-0x1p+300"), "its mean loss must be a number from 0"),
 }  # fmt: skip
 
 
@@ -167,15 +167,15 @@ TRAINED: dict[str, tuple[Change, str]] = {
     "lost name": (lost_name, "must be torch.float32 (1, 10); got nothing"),
     "shape": (wrong_shape, "must be torch.float32"),
     "late": (late, "is to another message"), "fewer steps": (fewer_steps, "what it trained must be"),
-    "steps": (told(steps=float("nan")), "steps must be a whole number"),
-    "digits": (told(steps=10**4000), "steps must be a whole number"),
-    "samples": (told(samples=-5), "samples must be a whole number"),
-    "receipt": (told(receipt="../" * 10), "a receipt must have 32 hex digits"),
-    "needless receipt": (told(receipt="0" * 32), "its receipt must be empty, as the method keeps nothing"),
-    "client": (told(client=10**12), "the answer is of client"),
-    "fault": (told(fault={"step": 10**9, "tensor": "loss", "value": "nan"}), "step must be a whole number"),
-    "no fault": (told(fault={"step": 1, "tensor": "loss", "value": "1" * 10**6}), "must be not finite"),
-    "error": (told(error="x\nround 9 \x1b[2J" * 100_000), "x round 9 \\x1b[2J"),
+    "steps": (other_facts(steps=float("nan")), "steps must be a whole number"),
+    "digits": (other_facts(steps=10**4000), "steps must be a whole number"),
+    "samples": (other_facts(samples=-5), "samples must be a whole number"),
+    "receipt": (other_facts(receipt="../" * 10), "a receipt must have 32 hex digits"),
+    "needless receipt": (other_facts(receipt="0" * 32), "its receipt must be empty, as the method keeps nothing"),
+    "client": (other_facts(client=10**12), "the answer is of client"),
+    "fault": (other_facts(fault={"step": 10**9, "tensor": "loss", "value": "nan"}), "step must be a whole number"),
+    "no fault": (other_facts(fault={"step": 1, "tensor": "loss", "value": "1" * 10**6}), "must be not finite"),
+    "error": (other_facts(error="x\nround 9 \x1b[2J" * 100_000), "x round 9 \\x1b[2J"),
     "endless loss": (reported("loss", float("nan")), "the report's loss must be finite"),
     "not finite": (nan, "parameter"),
 }  # fmt: skip
@@ -257,7 +257,7 @@ def test_details_of_a_mistake_forge_no_line_of_the_log(tmp_path: Path, caplog: p
 
 
 def introduced(**more: Any) -> Any:
-    return lying("hello", told(**more))
+    return lying("hello", other_facts(**more))
 
 
 HELLOS: dict[str, tuple[dict[str, Any], str]] = {

@@ -45,7 +45,7 @@ def test_rounds_agree_with_the_oracle(name: str, engine: str) -> None:
     history = run_personal(replay.problem, replay.plans, told)
     for r, (seen, expected) in enumerate(zip(replay.rounds, history, strict=True), 1):
         agree(seen.after, expected, f"round {r}")
-    for k, kept in told.own.items():
+    for k, kept in told.kept.items():
         memory = replay.engine.memory.get(k)
         if told.private:
             agree(tree.map_tree(torch.Tensor.numpy, memory[PRIVATE]["params"]), kept["private"], f"private of {k}")

@@ -117,19 +117,19 @@ PLANNED = {
 def meaning(ingredient: Any) -> dict[str, Any]:
     """The options that an ingredient and the one inside it decide."""
     base = getattr(ingredient, "base", None)
-    found = {} if base is None else meaning(base)
+    options = {} if base is None else meaning(base)
     for token in "" if ingredient.name in PLANNED else MEANS[ingredient.name].split():
         word, fact, value = token.partition("=")
         field, _, other = token.partition(":")
-        found |= {word: value} if fact else {other or field: getattr(ingredient, field)}
-    return found
+        options |= {word: value} if fact else {other or field: getattr(ingredient, field)}
+    return options
 
 
 def settings(ingredients: Any, **options: Any) -> SimpleNamespace:
     """COMMON, what the ingredients mean, and options that are given beside them; no two mean different things."""
-    told: dict[str, Any] = {}
+    decided: dict[str, Any] = {}
     for ingredient in ingredients:
         for word, value in meaning(ingredient).items():
-            assert told.setdefault(word, value) == value, f"{ingredient.name} has another {word}"
-    assert options.keys() <= COMMON.keys() | told.keys(), options
-    return SimpleNamespace(**{**COMMON, **told, **options})
+            assert decided.setdefault(word, value) == value, f"{ingredient.name} has another {word}"
+    assert options.keys() <= COMMON.keys() | decided.keys(), options
+    return SimpleNamespace(**{**COMMON, **decided, **options})

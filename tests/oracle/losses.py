@@ -67,11 +67,11 @@ def lb(z, f, y, counts, strength, missing="clamp1", eps=1e-12):
 def fedga_targets(z, y, counts, probability="row"):
     """q_y = 1, q_i = (N_y - N_i) / N_y * p_i; counts N of the batch (or the client), p of the row or of its class."""
     n = np.asarray(counts, float)
-    own = n[y][:, None]
+    n_y = n[y][:, None]
     p = softmax(z)
     if probability == "class":
         p = np.stack([p[y == j].mean(0) for j in y])
-    return np.where(onehot(y, z.shape[1]) > 0, 1.0, (own - n) / own * p)
+    return np.where(onehot(y, z.shape[1]) > 0, 1.0, (n_y - n) / n_y * p)
 
 
 def fedga(z, y, counts, variant="softce", probability="row"):

@@ -28,7 +28,7 @@ class Personal:
     momentum: float = 0.0
     weight_decay: float = 0.0
     clip: Any = None
-    own: dict[int, Any] = field(default_factory=dict)  # what each client keeps
+    kept: dict[int, Any] = field(default_factory=dict)  # what each client keeps
 
 
 GENERATED = [f"generated_head.{layer}.{part}" for layer in ("first", "second") for part in ("weight", "bias")]
@@ -57,8 +57,8 @@ def gradient(problem, o, used, k):
     shift = losses.logit_adjust_shift(used, o.tau) if o.tau else 0.0
 
     def grad(w, rows):
-        own = ("personal_head.", "cosine_softmax.", "realigned_heads.", "generated_head.")
-        extra = {n: v for n, v in w.items() if n.startswith(own)}
+        added = ("personal_head.", "cosine_softmax.", "realigned_heads.", "generated_head.")
+        extra = {n: v for n, v in w.items() if n.startswith(added)}
         net = {n: v for n, v in w.items() if n not in extra}
         xb, y = problem.x[rows], problem.y[rows]
         z, h, inputs = forward(net, xb)
@@ -70,32 +70,32 @@ def gradient(problem, o, used, k):
             dz = losses.affine_ce(scale * u @ rows_of.T, y, 1.0, shift)
             du = scale * dz @ rows_of
             dh = (du - u * (u * du).sum(1, keepdims=True)) / sizes
-            found = backward(net, inputs, np.zeros_like(z), dh)
-            return {**found, "cosine_softmax.scale": (dz * (u @ rows_of.T)).sum()}
-        found = backward(net, inputs, losses.affine_ce(z, y, 1.0, shift))
+            grads = backward(net, inputs, np.zeros_like(z), dh)
+            return {**grads, "cosine_softmax.scale": (dz * (u @ rows_of.T)).sum()}
+        grads = backward(net, inputs, losses.affine_ce(z, y, 1.0, shift))
         if o.second:
             both = z + h @ extra["personal_head.weight"].T + extra["personal_head.bias"]
             dz = losses.affine_ce(both, y)
-            found |= {"personal_head.weight": dz.T @ h, "personal_head.bias": dz.sum(0)}
+            grads |= {"personal_head.weight": dz.T @ h, "personal_head.bias": dz.sum(0)}
         if o.hyper:
-            found |= generated_gradient(extra, problem.owned(k) / problem.owned(k).sum(), h, z, y)
+            grads |= generated_gradient(extra, problem.owned(k) / problem.owned(k).sum(), h, z, y)
         for whose in ("realigned_heads.shared", "realigned_heads.own") if o.beside else ():
             dz = losses.affine_ce(h @ extra[f"{whose}.weight"].T + extra[f"{whose}.bias"], y)
-            found |= {f"{whose}.weight": dz.T @ h, f"{whose}.bias": dz.sum(0)}
-        return {n: found[n] for n in w}
+            grads |= {f"{whose}.weight": dz.T @ h, f"{whose}.bias": dz.sum(0)}
+        return {n: grads[n] for n in w}
 
     return grad
 
 
 def local_run(problem, o, x, k, batches, epochs, lr, used):
-    """The client's parameters after its round; what it keeps is written to ``o.own``."""
+    """The client's parameters after its round; what it keeps is written to ``o.kept``."""
     grad, clip = gradient(problem, o, used, k), solvers.as_is
     if o.clip is not None:
 
         def clip(g):
             return solvers.clipped(g, o.clip)
 
-    kept = o.own.setdefault(
+    kept = o.kept.setdefault(
         k, {"private": {n: problem.params[n] for n in o.private}, "v": problem.params, "alpha": None}
     )
     if o.mix and kept["alpha"] is None:
@@ -130,7 +130,7 @@ def local_run(problem, o, x, k, batches, epochs, lr, used):
 
 
 def run_personal(problem, plans, o):
-    """Parameters at the server after each round, averaged by the number of rows; ``o.own`` says what clients kept."""
+    """Parameters at the server after each round, averaged by the number of rows; ``o.kept`` says what clients kept."""
     x, history = problem.params, []
     for plan in plans:
         share = np.asarray(plan.samples, float) / np.sum(plan.samples)

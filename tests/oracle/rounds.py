@@ -476,14 +476,14 @@ def regrouped(problem, plan, p, local, models):
     return new, chosen
 
 
-def messages(k, own, models, o):
+def messages(k, w_k, models, o):
     """FedAMP: the models of the others by how near they are, the rest is one's own; models {client: its last}."""
     others = {j: w for j, w in models.items() if j != k}
-    share = {j: o.message / o.sigma * np.exp(-(norm(lin((1, own), (-1, w))) ** 2) / o.sigma) for j, w in others.items()}
+    share = {j: o.message / o.sigma * np.exp(-(norm(lin((1, w_k), (-1, w))) ** 2) / o.sigma) for j, w in others.items()}
     total = sum(share.values())
     if total > o.most:
         share, total = {j: s * o.most / total for j, s in share.items()}, o.most
-    return lin((1 - total, own), *[(share[j], w) for j, w in others.items()])
+    return lin((1 - total, w_k), *[(share[j], w) for j, w in others.items()])
 
 
 def train_cohort(problem, x, plan, o, state, memories):
@@ -545,11 +545,11 @@ def one_round(problem, x, plan, o, state, memories):
         after = {j: memory["previous"] for j, memory in enumerate(memories) if "previous" in memory}
         state["curvatures"] = {j: curvature(problem, j, y, o) for j, y in after.items()}
     if o.loss == "sphere":
-        told = [(problem.rows[k], memories[k]["previous"]) for k in state.get("last", [])]
-        seen = [(forward(y, problem.x[rows])[1], problem.y[rows]) for rows, y in told]
+        participants = [(problem.rows[k], memories[k]["previous"]) for k in state.get("last", [])]
+        seen = [(forward(y, problem.x[rows])[1], problem.y[rows]) for rows, y in participants]
         start = o.start_w(x[head(x)[0]]) if o.start_w else np.eye(*x[head(x)[0]].shape)
         if o.weighs == "confidence":
-            scales = [y.get(SCALE, o.scale) for _, y in told]
+            scales = [y.get(SCALE, o.scale) for _, y in participants]
             sure = [(f, y, s) for (f, y), s in zip(seen, scales, strict=True)]
             state["W"] = terms.confident(state.get("W", start), sure, o.smoothing)
         else:

@@ -32,13 +32,13 @@ def seolkim_select(offered, most, threshold, order, passes="restart"):
         wanted = [f for f in np.argsort(v, kind="stable") if v[f] != room]
         if passes == "once":  # algorithm 2, lines 4 to 22, with the test of line 23 where v is updated
             wanted = [f for f in (int(np.argmin(v)),) if v[f] != room]
-        found = next((k for f in wanted for k in rest if offered[k, f] > 0), None)
-        if found is None:
+        client = next((k for f in wanted for k in rest if offered[k, f] > 0), None)
+        if client is None:
             break
-        quota = np.minimum(room - v, offered[found])
+        quota = np.minimum(room - v, offered[client])
         v = v + quota
-        log.append((found, quota))
-        rest = rest[rest.index(found) + 1 :] if passes == "once" else [k for k in rest if k != found]
+        log.append((client, quota))
+        rest = rest[rest.index(client) + 1 :] if passes == "once" else [k for k in rest if k != client]
     return log
 
 
@@ -49,7 +49,7 @@ def seolkim_round(owned, delta, round_index, most, beta, threshold, lr_max, tie,
     log = seolkim_select(offered, most, threshold, seolkim_order(offered, tie), passes)
     ids, quotas = [k for k, _ in log], np.stack([quota for _, quota in log])
     batches = [max(1, int(s.sum() // beta)) for s in quotas]
-    own, more = owned[ids].sum(), offered[ids].sum()
+    before, after = owned[ids].sum(), offered[ids].sum()
     return {
         "offered": offered,
         "ids": ids,
@@ -57,7 +57,7 @@ def seolkim_round(owned, delta, round_index, most, beta, threshold, lr_max, tie,
         "batch_sizes": batches,
         "lrs": [lr_max * 2 / math.pi * math.atan(b) for b in batches],
         "weights": quotas.sum(1) / quotas.sum(),
-        "delta": delta + step if (more - own) / own > over else delta,
+        "delta": delta + step if (after - before) / before > over else delta,
     }
 
 

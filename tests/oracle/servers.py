@@ -44,7 +44,7 @@ def disco(start, counts, target=None, a=0.5, b=0.1, metric="kl"):
 def pals(sizes, counts, target=None, lam=10.0):
     """FedPALS by trying every support: the best of the solutions without negative weights."""
     q, t = label_shares(counts, target)
-    best, found = np.inf, None
+    best, solution = np.inf, None
     for chosen in product((False, True), repeat=len(sizes)):
         at = np.flatnonzero(chosen)
         if not len(at):
@@ -55,8 +55,8 @@ def pals(sizes, counts, target=None, lam=10.0):
         a[at] = np.linalg.solve(full, np.append(q[at] @ t, 1))[:-1]
         value = ((t - a @ q) ** 2).sum() + lam * (a**2 / sizes).sum()
         if a.min() >= -1e-14 and value < best:
-            best, found = value, a
-    return found
+            best, solution = value, a
+    return solution
 
 
 def balancer(values, beta=3.0, temperature=1.0, inverse=False):

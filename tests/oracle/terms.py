@@ -88,11 +88,11 @@ def scale_on_sphere(f, y, w, scale):
     return (affine_ce(scale * cosines, y) * cosines).sum()
 
 
-def confident(w, told, rho):
-    """FedNH's other form: told [(features, labels, scale)]; rows count by the probability of their label, directions by
-    exp of their cosine with the prototype."""
+def confident(w, participants, rho):
+    """FedNH's other form: participants [(features, labels, scale)]; rows count by the probability of their label,
+    directions by exp of their cosine with the prototype."""
     total = np.zeros_like(w)
-    for f, y, scale in told:
+    for f, y, scale in participants:
         u = directions(f)
         sure = softmax(scale * u @ w.T)[np.arange(len(y)), y]
         for c in range(len(w)):
@@ -102,10 +102,10 @@ def confident(w, told, rho):
     return directions(rho * w + (1 - rho) * directions(total))
 
 
-def smoothed(w, told, rho):
-    """FedNH: told [(features, labels)] of each participant; every class's directions, weighed by rows."""
+def smoothed(w, participants, rho):
+    """FedNH: participants [(features, labels)]; every class's directions, weighed by rows."""
     total = np.zeros_like(w)
-    for f, y in told:
+    for f, y in participants:
         for c in range(len(w)):
             if (y == c).any():
                 total[c] += (y == c).sum() * directions(directions(f)[y == c].mean(0))

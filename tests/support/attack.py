@@ -58,9 +58,9 @@ class Line:
 
     def refused(self, name: str, read: Callable[[], Any], *words: str, kind: type[Exception] = FedskewError) -> None:
         """`survived` where reading ends in one line of fedskew's own, which says these words."""
-        found = outcome(read)
-        one_line = isinstance(found, kind) and "\n" not in str(found) and all(word in str(found) for word in words)
-        self.check(one_line, f"{name}: {found!r}"[:300])
+        error = outcome(read)
+        one_line = isinstance(error, kind) and "\n" not in str(error) and all(word in str(error) for word in words)
+        self.check(one_line, f"{name}: {error!r}"[:300])
 
     def strike(
         self, file: Path, other: bytes, many: int, read: Callable[[], Any], fine: Callable[[Any], bool], seed: int = 0
@@ -69,8 +69,8 @@ class Line:
         raw = file.read_bytes()
         for what, bad in struck(raw, other, many, seed):
             file.write_bytes(bad)
-            found = outcome(read)
-            self.check(bad == raw or fine(found), f"{file.name}, {what}: {found!r}"[:300])
+            given = outcome(read)
+            self.check(bad == raw or fine(given), f"{file.name}, {what}: {given!r}"[:300])
         file.write_bytes(raw)
 
     def __enter__(self) -> Line:
@@ -81,9 +81,9 @@ class Line:
             self.failed(f"{type(error).__name__}: {error}")
         place = os.environ.get(REPORT)
         if place:
-            told = {"topic": self.topic, "what": self.what, "survived": self.alive, "failed": self.lost}
+            entry = {"topic": self.topic, "what": self.what, "survived": self.alive, "failed": self.lost}
             with open(Path(place) / f"{os.getpid()}.jsonl", "a", encoding="utf-8") as file:
-                file.write(json.dumps(told) + "\n")
+                file.write(json.dumps(entry) + "\n")
         if error is None:
             assert self.alive or self.lost, f"{self.topic}, {self.what}: nothing was tried"
             shown = "\n".join(self.lost[:20])
@@ -108,14 +108,14 @@ def stand(file: Path, what: str, elsewhere: Path | None = None) -> None:
 
 def reports(place: Path) -> dict[tuple[str, str], tuple[int, list[str]]]:
     """{(topic, what): (survived, failures)} of all processes that wrote to a folder."""
-    found: dict[tuple[str, str], tuple[int, list[str]]] = {}
+    counts: dict[tuple[str, str], tuple[int, list[str]]] = {}
     for file in sorted(place.glob("*.jsonl")):
         for text in file.read_text(encoding="utf-8").splitlines():
-            told = json.loads(text)
-            key = (told["topic"], told["what"])
-            alive, lost = found.get(key, (0, []))
-            found[key] = (alive + told["survived"], lost + told["failed"])
-    return found
+            entry = json.loads(text)
+            key = (entry["topic"], entry["what"])
+            alive, lost = counts.get(key, (0, []))
+            counts[key] = (alive + entry["survived"], lost + entry["failed"])
+    return counts
 
 
 def struck(raw: bytes, other: bytes, many: int, seed: int) -> Iterator[tuple[str, bytes]]:

@@ -49,8 +49,8 @@ def ran(method: Method, engine: str, net: nn.Module, cohorts: Sequence[Sequence[
     return record(method, engine, net, federation(), rounds=len(cohorts), cohort=max(map(len, cohorts)))
 
 
-def close(found: Mapping[str, Any], want: Any, names: Sequence[str] = (), atol: float = 2e-11) -> None:
+def close(params: Mapping[str, Any], want: Any, names: Sequence[str] = (), atol: float = 2e-11) -> None:
     """Values of the parameters whose names begin so, one after the other, against a list or lists of them."""
-    named = [np.ravel(v) for n, v in found.items() if not names or n.startswith(tuple(names))]
-    told = [np.ravel(v) for v in (want if isinstance(want[0], list) else [want])]
-    np.testing.assert_allclose(np.concatenate(named), np.concatenate(told), rtol=0, atol=atol)
+    named = [np.ravel(v) for n, v in params.items() if not names or n.startswith(tuple(names))]
+    wanted = [np.ravel(v) for v in (want if isinstance(want[0], list) else [want])]
+    np.testing.assert_allclose(np.concatenate(named), np.concatenate(wanted), rtol=0, atol=atol)

@@ -24,8 +24,8 @@ class Net(nn.Module):
     def __init__(self, between: Callable[[Any, Tensor], Tensor] = lambda net, h: h, **layers: nn.Module) -> None:
         super().__init__()
         self.hidden = nn.Linear(FEATURES, 8)
-        for name, one in layers.items():
-            setattr(self, name, one)
+        for name, layer in layers.items():
+            setattr(self, name, layer)
         self.fc = nn.Linear(8, CLASSES)
         self.between = between
 
@@ -199,9 +199,9 @@ class Overwriting(nn.Module):
         return h
 
 
-def between(one: nn.Module) -> Callable[[], nn.Module]:
+def between(layer: nn.Module) -> Callable[[], nn.Module]:
     """A network with a copy of this layer in the middle: a run of it leaves no trace in the next."""
-    return lambda: Net(lambda net, h: net.mid(h), mid=copy.deepcopy(one))
+    return lambda: Net(lambda net, h: net.mid(h), mid=copy.deepcopy(layer))
 
 
 def shared() -> nn.Module:

@@ -52,14 +52,14 @@ def json_of(*words: object) -> Any:
 
 def mistake(*words: object) -> str:
     """The one line that the command says of a mistake."""
-    said = printed(*words, code=2)
-    assert said.out == "" and said.err.count("\n") == 1 and said.err.startswith("fedskew: ")
-    return said.err
+    output = printed(*words, code=2)
+    assert output.out == "" and output.err.count("\n") == 1 and output.err.startswith("fedskew: ")
+    return output.err
 
 
 def refused(make: Any, *expected: str, kind: type[fs.FedskewError] = fs.ConfigError) -> None:
     """A call raises an error of this kind, of one line that says all of this."""
     with pytest.raises(kind) as error:
         make()
-    said = str(error.value)
-    assert "\n" not in said and all(e in said for e in expected), said
+    message = str(error.value)
+    assert "\n" not in message and all(e in message for e in expected), message

@@ -67,8 +67,8 @@ class Deployment:
         self.groups.touch()
         words_of = ["sh", "-c", REAPER, "reaper", str(os.getpid()), str(self.groups)]
         self.reaper = subprocess.Popen(words_of, start_new_session=True, stderr=subprocess.DEVNULL)
-        self.said("fedskew", "flower", "init", *words, "--clients", nodes, "--out", self.app)
-        self.said("fedskew", "flower", "keys", "--app", self.app, "--nodes", nodes + 1)
+        self.output("fedskew", "flower", "init", *words, "--clients", nodes, "--out", self.app)
+        self.output("fedskew", "flower", "keys", "--app", self.app, "--nodes", nodes + 1)
         config = self.app / ".flwr" / "config.toml"
         config.write_text(re.sub(r"127\.0\.0\.1:\d+", f"127.0.0.1:{port}", config.read_text()), encoding="utf-8")
         spare = self.app / "keys" / f"node-{nodes}.pub"  # of a node that nobody has registered
@@ -88,7 +88,7 @@ class Deployment:
         """Tell the reaper which groups there are."""
         self.groups.write_text(" ".join(str(process.pid) for process in self.alive.values()), encoding="utf-8")
 
-    def said(self, *words: object, timeout: float = 300, code: int = 0, home: str = "") -> str:
+    def output(self, *words: object, timeout: float = 300, code: int = 0, home: str = "") -> str:
         """What a command says, both streams. It must end with the code."""
         env = {**self.env, **({"FLWR_HOME": str(self.app / home)} if home else {})}
         done = subprocess.run(
@@ -154,7 +154,7 @@ class Deployment:
     def begin(self, allow: Mapping[int, str] | None = None, env: Mapping[int, Mapping[str, str]] | None = None) -> None:
         """Begin the SuperLink and all nodes; ``allow`` and ``env`` are of single nodes."""
         self.superlink()
-        self.said("sh", "register.sh", timeout=300)
+        self.output("sh", "register.sh", timeout=300)
         for k in range(self.nodes):
             self.node(k, (allow or {}).get(k, "histogram"), (env or {}).get(k))
 
@@ -181,7 +181,7 @@ class Deployment:
     def stop(self, name: str) -> None:
         """Stop a run, as its user does."""
         number = re.findall(r"Successfully started run (\d+)", self.log(name))[-1]
-        self.said("flwr", "stop", number, "deployment", home=".flwr")
+        self.output("flwr", "stop", number, "deployment", home=".flwr")
 
     def ended(self, name: str, seconds: float = 900, code: int | None = None) -> str:
         """What a run has said, once it has ended; with the code, where one is named."""

@@ -54,7 +54,7 @@ def call(func: Any, args: Any, kwargs: dict[str, Any], traffic: Counter[str]) ->
     if func is torch.ops.prim.device.default:
         return torch.device(NAME, 0)
     leaves = tree_leaves((args, kwargs))
-    own = {id(leaf.near): leaf for leaf in leaves if isinstance(leaf, Far)}
+    far = {id(leaf.near): leaf for leaf in leaves if isinstance(leaf, Far)}
     name = func.overloadpacket.__name__
     strangers = [leaf for leaf in leaves if type(leaf) is Tensor and (leaf.dim() > 0 or name in JOINS)]
     if name in BY_INDEX and isinstance(args[0], Far):  # of the CPU, positions may be
@@ -62,17 +62,17 @@ def call(func: Any, args: Any, kwargs: dict[str, Any], traffic: Counter[str]) ->
     target = kwargs.get("device")
     to_far = target is not None and torch.device(target).type == NAME
     moves = func in (ops._to_copy.default, ops.copy_.default)
-    if own and strangers and not moves:
+    if far and strangers and not moves:
         raise RuntimeError(f"{func}: expected all tensors to be on the same device, but some are far and some are not")
     if moves:
         source = args[-1] if func is ops.copy_.default else args[0]
-        landing = isinstance(args[0], Far) if func is ops.copy_.default else to_far or (target is None and bool(own))
+        landing = isinstance(args[0], Far) if func is ops.copy_.default else to_far or (target is None and bool(far))
         if isinstance(source, Far) != landing:
             traffic["sent" if landing else "read"] += 1
     else:
-        landing = bool(own) or to_far
+        landing = bool(far) or to_far
         chosen = name in BY_INDEX and any(i is not None and i.dtype == torch.bool for i in args[1])
-        traffic.update(["read"] if (func in READS or chosen) and own else [])
+        traffic.update(["read"] if (func in READS or chosen) and far else [])
     near_args, near_kwargs = tree_map(lambda x: x.near if isinstance(x, Far) else x, (args, kwargs))
     if to_far:
         near_kwargs["device"] = "cpu"
@@ -81,7 +81,7 @@ def call(func: Any, args: Any, kwargs: dict[str, Any], traffic: Counter[str]) ->
     def wrapped(x: Any) -> Any:
         if not landing or not isinstance(x, Tensor) or isinstance(x, Far):
             return x
-        return own.get(id(x)) if id(x) in own else Far(x)
+        return far.get(id(x)) if id(x) in far else Far(x)
 
     return tree_map(wrapped, done)
 

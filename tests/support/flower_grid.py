@@ -64,10 +64,10 @@ class Grid:
 
     def answer(self, k: int, message: Any) -> Any:
         """What a node sends back; None where nothing comes."""
-        own = {"client": k, "allow": "all", "state": str(self.folder / "state"), **self.nodes.get(k, {})}
+        node_config = {"client": k, "allow": "all", "state": str(self.folder / "state"), **self.nodes.get(k, {})}
         if self.config.get("secure") == "sums":
-            own = {"secure": 3, **own}
-        context: Any = SimpleNamespace(node_config=own, run_config=self.config)
+            node_config = {"secure": 3, **node_config}
+        context: Any = SimpleNamespace(node_config=node_config, run_config=self.config)
         content = serve._answer(message, context, experiment_of, self.app)
         return content if self.lie is None else self.lie(k, content)
 

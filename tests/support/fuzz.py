@@ -71,8 +71,8 @@ def endless(words: list[str]) -> bool:
 
 def tried(line: Line, words: list[str], encoding: str) -> None:
     """Give a line to the command, and count how it ends."""
-    told = fault(words, encoding)
-    line.check(not told, f"fedskew {' '.join(w if len(w) < 80 else w[:80] + '...' for w in words)!r}: {told}")
+    failure = fault(words, encoding)
+    line.check(not failure, f"fedskew {' '.join(w if len(w) < 80 else w[:80] + '...' for w in words)!r}: {failure}")
 
 
 def fault(words: list[str], encoding: str) -> str:
@@ -84,14 +84,14 @@ def fault(words: list[str], encoding: str) -> str:
         return f"no end in {SECONDS} s"
     except BaseException as error:
         return f"{type(error).__name__}: {error}"[:300]
-    told = [
+    mistakes = [
         line for line in err.splitlines() if line.startswith("fedskew: ") and not line.startswith("fedskew: note: ")
     ]
     if code not in (0, 2, 75, 130):  # 75: the time that --max-minutes gives is over
         return f"exit code {code}: {err[-400:]}"
     if "Traceback" in err or "\x1b" in out or "\x1b" in err:
         return f"a traceback or an escape code: {(out + err)[-400:]!r}"
-    return f"{len(told)} lines of a mistake: {err[-400:]}" if code == 2 and len(told) != 1 else ""
+    return f"{len(mistakes)} lines of a mistake: {err[-400:]}" if code == 2 and len(mistakes) != 1 else ""
 
 
 DATA = (

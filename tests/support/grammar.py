@@ -48,7 +48,7 @@ class Grammar:
         self.gen = np.random.Generator(np.random.PCG64(seed))
         self.data, self.files = data, list(files)
 
-    def one(self, some: Sequence[Any]) -> Any:
+    def pick(self, some: Sequence[Any]) -> Any:
         return some[int(self.gen.integers(len(some)))]
 
     def often(self, chance: float) -> bool:
@@ -65,22 +65,22 @@ class Grammar:
         return self._spoilt(words) if self.often(0.25) else words
 
     def _run(self, number: int) -> list[str]:
-        words = ["run", self.one(sorted(METHODS)), "--rounds", "1", "--clients", "3", "--cohort", "2"]
-        words += ["--model", "logistic", "--epochs", "1", *self.one(self.data), "--out", f"run{number}"]
+        words = ["run", self.pick(sorted(METHODS)), "--rounds", "1", "--clients", "3", "--cohort", "2"]
+        words += ["--model", "logistic", "--epochs", "1", *self.pick(self.data), "--out", f"run{number}"]
         if self.often(0.1):
-            return ["run", "--from", self.one(self.files), *self._options([], 2), "--out", f"run{number}"]
+            return ["run", "--from", self.pick(self.files), *self._options([], 2), "--out", f"run{number}"]
         return words + self._options(words[1:], int(self.gen.integers(1, 5)), replaced=words)
 
     def _options(self, words: list[str], most: int, replaced: list[str] | None = None) -> list[str]:
         """Names, then options of what they compose. An option that is there is replaced, most of the time."""
         more: list[str] = []
         if self.often(0.5):
-            slot = self.one([n for n in NAMED if n not in ("data", "model")])
+            slot = self.pick([n for n in NAMED if n not in ("data", "model")])
             names = sorted(presets.every() if slot == "preset" else TABLES[slot.removesuffix(".base")])
-            more += [f"--{slot}", self.one(names if self.often(0.9) else WORDS)]
+            more += [f"--{slot}", self.pick(names if self.often(0.9) else WORDS)]
         options = list(options_of(outline([*words, *more])))
-        for option in (self.one(options) for _ in range(most)):
-            flag = self.one(option.flags)
+        for option in (self.pick(options) for _ in range(most)):
+            flag = self.pick(option.flags)
             self._without(replaced, {flag, ALIASES.get(flag, flag), *option.flags})
             self._without(more, {flag, *option.flags})
             value = self.value(option)
@@ -96,48 +96,48 @@ class Grammar:
         """A value of an option: often one of its type, within its limits or not."""
         plain = plain_kinds(option.type)[0]
         if self.often(0.15):
-            return str(self.one(WORDS))
+            return str(self.pick(WORDS))
         if option.place[-1] == "path":
-            return str(self.one(self.files))
+            return str(self.pick(self.files))
         if offered := choices_of(plain):
-            return str(self.one(offered))
+            return str(self.pick(offered))
         if typing.get_origin(plain) is tuple:
-            return ",".join(self.one((*COUNTS[:5], *NUMBERS[:5], "a")) for _ in range(int(self.gen.integers(0, 4))))
-        return str(self.one(COUNTS if plain is int else NUMBERS if plain is float else (*WORDS, "client", "x", "y")))
+            return ",".join(self.pick((*COUNTS[:5], *NUMBERS[:5], "a")) for _ in range(int(self.gen.integers(0, 4))))
+        return str(self.pick(COUNTS if plain is int else NUMBERS if plain is float else (*WORDS, "client", "x", "y")))
 
     def _describe(self, number: int) -> list[str]:
-        name = self.one(("describe", "advise"))
+        name = self.pick(("describe", "advise"))
         if self.often(0.5):
-            return [name, self.one(self.files), *(["--json"] if self.often(0.3) else [])]
-        words = [name, "--clients", "3", *self.one(self.data)]
+            return [name, self.pick(self.files), *(["--json"] if self.often(0.3) else [])]
+        words = [name, "--clients", "3", *self.pick(self.data)]
         words += self._options([], 2, replaced=words)
         return words + (["--out", f"picture{number}.svg"] if name == "describe" and self.often(0.3) else [])
 
     def _partition(self, number: int) -> list[str]:
-        action = self.one(("make", "show", "verify"))
+        action = self.pick(("make", "show", "verify"))
         if action == "make":
-            words = ["partition", "make", "--clients", "3", *self.one(self.data)]
+            words = ["partition", "make", "--clients", "3", *self.pick(self.data)]
             return words + self._options([], 2, replaced=words) + ["--out", f"split{number}.npz"]
-        return ["partition", action, self.one(self.files), *(self.one(self.data) if action == "verify" else [])]
+        return ["partition", action, self.pick(self.files), *(self.pick(self.data) if action == "verify" else [])]
 
     def _of_files(self, number: int) -> list[str]:
         if self.often(0.4):
-            return ["evaluate", self.one(self.files), *(self.one(self.data) if self.often(0.5) else [])]
+            return ["evaluate", self.pick(self.files), *(self.pick(self.data) if self.often(0.5) else [])]
         if self.often(0.25):
-            metric = ["--metric", self.one(("macro_f1", "loss", "final_accuracy", *WORDS))]
-            return ["report", self.one(self.files), *(metric if self.often(0.5) else []), "--out", f"page{number}.html"]
-        figure = ["--figure", self.one(("curves", "weights", "selection", "drift", "tsne", self.one(WORDS)))]
-        return ["plot", self.one(self.files), *(figure if self.often(0.6) else []), "--out", f"picture{number}.svg"]
+            metric = ["--metric", self.pick(("macro_f1", "loss", "final_accuracy", *WORDS))]
+            return ["report", self.pick(self.files), *(metric * self.often(0.5)), "--out", f"page{number}.html"]
+        figure = ["--figure", self.pick(("curves", "weights", "selection", "drift", "tsne", self.pick(WORDS)))]
+        return ["plot", self.pick(self.files), *(figure if self.often(0.6) else []), "--out", f"picture{number}.svg"]
 
     def _listing(self, number: int) -> list[str]:
         names = (*METHODS, "proximal", "digits", "mlp", "shards", "fedskew")
-        return [self.one(LISTS), *(self.one(names) for _ in range(int(self.gen.integers(0, 3))))]
+        return [self.pick(LISTS), *(self.pick(names) for _ in range(int(self.gen.integers(0, 3))))]
 
     def _noise(self, number: int) -> list[str]:
         flags = ["--help", "-h", "--version", "--json", "--out", "--from", "--resume", "--lr", "--data", "--top"]
         commands = ("run", "plot", "report", "advise", "evaluate", "describe", "partition", "help")
-        drawn = [self.one((*flags, *WORDS, *METHODS)) for _ in range(int(self.gen.integers(0, 5)))]
-        return [self.one((*commands, *LISTS)), *drawn] if self.often(0.9) else drawn
+        drawn = [self.pick((*flags, *WORDS, *METHODS)) for _ in range(int(self.gen.integers(0, 5)))]
+        return [self.pick((*commands, *LISTS)), *drawn] if self.often(0.9) else drawn
 
     def _spoilt(self, words: list[str]) -> list[str]:
         """A word left out, doubled, moved, cut or replaced."""
@@ -154,7 +154,7 @@ class Grammar:
         elif how == 3:
             words[at] = words[at][: int(self.gen.integers(len(words[at]) + 1))]
         else:
-            words[at] = str(self.one(WORDS))
+            words[at] = str(self.pick(WORDS))
         return words
 
 

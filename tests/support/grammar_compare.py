@@ -102,35 +102,33 @@ class CompareGrammar(Grammar):
     def line(self, number: int) -> list[str]:
         """The words after ``fedskew``. Most lines do nothing, since they end with --dry-run; others are tiny."""
         if self.often(0.25):
-            words = ["compare", self.one(self.studies), *self._own(("--seeds", "--shard", "--processes", "--out"))]
+            words = ["compare", self.pick(self.studies), *self._own(("--seeds", "--shard", "--processes", "--out"))]
         else:
             several = int(self.gen.integers(1, 4))
             words = ["compare", *dict.fromkeys(["fedavg"] * self.often(0.7) + [self._method() for _ in range(several)])]
             words += ["--clients", "3", "--cohort", "2", "--rounds", "1", "--model", "logistic", "--epochs", "1"]
-            words += [*self.one(self.data), *self._own(tuple(OWN))]
+            words += [*self.pick(self.data), *self._own(tuple(OWN))]
             if self.often(0.3):
                 words += self._options(["fedavg", *words[words.index("--clients") :]], 1, replaced=words)
             if self.often(0.4):
-                flag, value = self.one(LISTS)
+                flag, value = self.pick(LISTS)
                 self._without(words, {flag})
                 words += [flag, value]
-        words += (
-            ["--store", self.one(("store", f"store{number}"))] if self.often(0.9) else ["--store", self.one(self.files)]
-        )
+        words += ["--store", self.pick(("store", f"store{number}") if self.often(0.9) else self.files)]
         words += ["--dry-run"] * self.often(0.7)
         return self._spoilt(words) if self.often(0.15) else words
 
     def _method(self) -> str:
         """A method, half the time with options of its own in brackets."""
-        name = self.one(sorted(METHODS)) if self.often(0.97) else str(self.one(WORDS))
+        name = self.pick(sorted(METHODS)) if self.often(0.97) else str(self.pick(WORDS))
         if self.often(0.5):
             return name
         words = self._options([name if name in METHODS else "fedavg"], 1)
         pairs = " ".join(words).split(" --")
         inner = [pair.removeprefix("--").replace(" ", "=", 1) for pair in pairs]
         if self.often(0.1):
-            inner.append(str(self.one((*WORDS, "lr", "=", "lr=", "=1", "lr=(1)", "lr=0.1,lr=0.2", "weighting"))))
-        shut = self.one((")", "", "))", ") x")) if self.often(0.1) else ")"
+            inner.append(str(self.pick((*WORDS, "lr", "=", "lr=", "=1", "lr=(1)", "lr=0.1,lr=0.2", "weighting"))))
+        shut = self.pick((")", "", "))", ") x")) if self.often(0.1) else ")"
         return f"{name}({', '.join(inner)}{shut}"
 
     def _own(self, flags: Sequence[str]) -> list[str]:
@@ -139,7 +137,7 @@ class CompareGrammar(Grammar):
         for flag in flags:
             if self.often(0.2):
                 fine, refused = OWN[flag]
-                value = self.one(fine) if self.often(0.85) else self.one((*refused, *WORDS))
+                value = self.pick(fine) if self.often(0.85) else self.pick((*refused, *WORDS))
                 words += [f"{flag}={value}"] if self.often(0.3) else [flag, value]
         for flag in ("--controls", "--retry") if "--tune" in flags else ("--retry",):
             words += ([flag] if self.often(0.95) else [f"{flag}=1"]) if self.often(0.2) else []

@@ -13,7 +13,7 @@ import torch
 from fedskew.flower.wire import Packed, pack, read, record
 from support.bounds import bounded, within
 
-__all__ = ["LIAR", "Change", "alteration", "implausible", "lying", "small", "told"]
+__all__ = ["LIAR", "Change", "alteration", "implausible", "lying", "other_facts", "small"]
 
 LIAR = 1
 ROOM = 1 << 30  # bytes beside those of an honest run
@@ -44,7 +44,7 @@ def lying(kind: str, change: Change, first: int = 0) -> Any:
     return lie
 
 
-def told(**more: Any) -> Change:
+def other_facts(**more: Any) -> Change:
     """Other facts."""
 
     def change(facts: dict[str, Any], trees: dict[str, Any]) -> None:

@@ -46,14 +46,14 @@ def script(file: str, *words: object, timeout: float = 3600) -> Any:
 
 def tried_by(file: str, attacks: Iterable[str], base: Path) -> Callable[[str], Any]:
     """What an attack of a test file found. One process makes all that are short; at full strength each has its own."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
 
     def get(what: str) -> Any:
-        if what not in found:
+        if what not in results:
             place = base / str(len(list(base.iterdir())))  # an attack that failed has left one
             place.mkdir()
-            found.update(script(file, place, *([what] if FULL else attacks)))
-        return found[what]
+            results.update(script(file, place, *([what] if FULL else attacks)))
+        return results[what]
 
     return get
 
@@ -71,14 +71,14 @@ def warm(*lives: list[str]) -> None:
     gc.freeze()  # a collection in a forked process would copy every page
 
 
-def fork(words: list[str], said: Path, before: Callable[[], object] | None = None) -> int:
+def fork(words: list[str], output: Path, before: Callable[[], object] | None = None) -> int:
     """Begin a life of the command by a fork; its process id. What it says goes to a file."""
     pid = os.fork()
     if pid:
         return pid
     code = 99
     try:
-        stream = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        stream = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(stream, 1)
         os.dup2(stream, 2)
         os.close(stream)
@@ -99,7 +99,7 @@ def fork(words: list[str], said: Path, before: Callable[[], object] | None = Non
         os._exit(code)
 
 
-def start(words: list[str], said: Path, *, setup: str = "") -> subprocess.Popen[bytes]:
+def start(words: list[str], output: Path, *, setup: str = "") -> subprocess.Popen[bytes]:
     """Begin a true process of the command; ``setup`` is Python that it runs before."""
     paths = os.pathsep.join([str(Path(fs.__file__).parents[1]), str(TESTS)])
     env = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
@@ -107,7 +107,7 @@ def start(words: list[str], said: Path, *, setup: str = "") -> subprocess.Popen[
     plain = "; ".join(f"signal.signal(signal.{name}, signal.SIG_DFL)" for name in ("SIGINT", "SIGQUIT", "SIGHUP"))
     first = f"import os, signal, sys; {plain}; {setup}\n"
     child = [sys.executable, "-c", f"{first}os.execv(sys.executable, sys.argv[1:])", sys.executable]
-    with open(said, "wb") as stream:
+    with open(output, "wb") as stream:
         return subprocess.Popen([*child, "-m", "fedskew", *words], stdout=stream, stderr=stream, env=env)
 
 
@@ -118,12 +118,12 @@ def ended(pid: int) -> int:
 
 def below(pid: int) -> list[int]:
     """Processes that a process began, and those that they began."""
-    found: list[int] = []
+    pids: list[int] = []
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             for child in (task / "children").read_text().split():
-                found += [int(child), *below(int(child))]
-    return found
+                pids += [int(child), *below(int(child))]
+    return pids
 
 
 def wait_for(holds: Callable[[], bool], seconds: float = 60) -> None:

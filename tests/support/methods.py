@@ -23,13 +23,13 @@ NAMES = list(METHODS)
 
 def signature(method: Method) -> frozenset[str]:
     """The hooks that its ingredients define, by slot: they decide which way the method goes through an engine."""
-    found = set()
+    hooks = set()
     for slot, component in [*(("parts", p) for p in method.parts), *method.slots.items()]:
         for hook in hooks_of(type(component)):
-            own = getattr(type(component), hook) is not getattr(SLOTS.get(slot, Component), hook)
-            if overrides(component, hook) if hasattr(Component, hook) else own:
-                found.add(f"{slot}.{hook}")
-    return frozenset(found)
+            defined = getattr(type(component), hook) is not getattr(SLOTS.get(slot, Component), hook)
+            if overrides(component, hook) if hasattr(Component, hook) else defined:
+                hooks.add(f"{slot}.{hook}")
+    return frozenset(hooks)
 
 
 def fewest() -> list[str]:

@@ -41,8 +41,8 @@ def counted_twice(plain: Any, self: Any, sent: Any, message: Any) -> None:
     plain(self, sent, message)
     answer = self.done.get(sent.at)
     if self.tries[sent.at] > 1 and hasattr(answer, "trees") and "sent" in answer.trees:
-        told = answer.trees["sent"]
-        told["params"] = tree.map_tree(lambda leaf: 2 * leaf, told["params"])
+        update = answer.trees["sent"]
+        update["params"] = tree.map_tree(lambda leaf: 2 * leaf, update["params"])
 
 
 @planted(link._Batch, "_heard")

@@ -46,12 +46,12 @@ class State:
     @property
     def digest(self) -> str:
         """Equal for equal folders that must keep equal promises."""
-        said = hashlib.sha256(repr(self.promises).encode())
+        hashed = hashlib.sha256(repr(self.promises).encode())
         for path, file in sorted(self.names.items()):
-            said.update(
+            hashed.update(
                 f"{path}\0{'' if file else '/'}".encode() + hashlib.sha256(self.contents.get(file, b"")).digest()
             )
-        return said.hexdigest()
+        return hashed.hexdigest()
 
     def build(self, folder: Path) -> Path:
         """Write the folder."""
@@ -96,8 +96,8 @@ class Platter:
         def promised(*args: Any, **kwargs: Any) -> Any:
             done = plain(*args, **kwargs)
             self._look()
-            if said := words(*args, **kwargs):
-                self.steps.append(Step("promise", said))
+            if text := words(*args, **kwargs):
+                self.steps.append(Step("promise", text))
             return done
 
         patch.setattr(owner, name, promised)

@@ -71,29 +71,29 @@ def folder_of(family: str) -> Path:
 def texts(count: int = 240) -> tuple[list[str], list[int]]:
     """Texts of 4 to 12 words with their classes: one word of three gives the class away."""
     draw = np.random.default_rng(0)
-    said, labels = [], draw.integers(0, 3, count).tolist()
+    sentences, labels = [], draw.integers(0, 3, count).tolist()
     for label in labels:
         words = draw.choice(WORDS[3:], draw.integers(4, LENGTH + 1)).tolist()
         words[draw.integers(0, len(words))] = WORDS[label]
-        said.append(" ".join(words))
-    return said, labels
+        sentences.append(" ".join(words))
+    return sentences, labels
 
 
 @cache
 def images() -> tuple[Any, Any]:
     """Digits [300, 1, 8, 8], uint8."""
-    found = load_digits()
-    return (found.images[:300, None] * 15).astype(np.uint8), found.target[:300]
+    digits = load_digits()
+    return (digits.images[:300, None] * 15).astype(np.uint8), digits.target[:300]
 
 
 @cache
 def skewed(text: bool) -> fs.data.Federation:
     """Four clients under label skew."""
     if text:
-        said, labels = texts()
-        ids = np.full((len(said), LENGTH), -1)
-        for row, one in zip(ids, said, strict=True):
-            row[: len(one.split())] = [2 + int(word.removeprefix("word")) for word in one.split()]
+        sentences, labels = texts()
+        ids = np.full((len(sentences), LENGTH), -1)
+        for row, sentence in zip(ids, sentences, strict=True):
+            row[: len(sentence.split())] = [2 + int(word.removeprefix("word")) for word in sentence.split()]
         data = fs.from_arrays(ids, labels, name="texts")
     else:
         data = fs.from_arrays(*images(), name="images")

@@ -88,7 +88,7 @@ class Replay:
         The models that IFCA's clusters start from are drawn, so the oracle is given them.
         """
         clusters = self.rounds[0].common.get("cluster_identity", {}).get("models", {})
-        models = [dict(zip(clusters, own, strict=True)) for own in zip(*numpy(clusters).values(), strict=True)]
+        models = [dict(zip(clusters, model, strict=True)) for model in zip(*numpy(clusters).values(), strict=True)]
         return run(self.method.components, self.problem, self.plans, models=models, **options)
 
     def memory(self, k: int, component: str) -> Any:

@@ -12,7 +12,7 @@ from fedskew.studies.work import RunJob, RunOutcome, work
 
 def done(of: study.Study, planned: Sequence[study.Planned] | None = None) -> list[str]:
     """Do what is missing of a study, or of some of its runs; the states."""
-    return [work(RunJob(one.address, one.job, str(of.store.folder))).state for one in of.missing(planned)]
+    return [work(RunJob(run.address, run.job, str(of.store.folder))).state for run in of.missing(planned)]
 
 
 def in_this_process(jobs: list[RunJob], processes: int, ended: Callable[[RunOutcome], None]) -> None:

@@ -217,9 +217,9 @@ def _after(patch: pytest.MonkeyPatch, owner: Any, name: str, see: Callable[..., 
     plain = getattr(owner, name)
 
     def seen(*args: Any) -> Any:
-        found = plain(*args)
-        see(found, *args)
-        return found
+        returned = plain(*args)
+        see(returned, *args)
+        return returned
 
     patch.setattr(owner, name, staticmethod(seen) if isinstance(plain, MethodType) else seen)
 
@@ -257,7 +257,7 @@ class _Trial:
         _after(patch, server, "open_round", opened)
         _after(patch, Record, "checkpoint", acknowledged)
         _after(patch, Record, "append", appended)
-        _after(patch, Record, "restore", lambda found, record: self._kept(len(found[2]) if found else 0))
+        _after(patch, Record, "restore", lambda restored, record: self._kept(len(restored[2]) if restored else 0))
         _after(patch, Record, "create", lambda *_: self._kept(0))
         _after(patch, link.Link, "_leave_out", left)
 
@@ -295,8 +295,8 @@ class _Trial:
         """A line of the log is one line."""
         if not text.isprintable() or len(text) > LINE:
             raise _Wrong(f"a line of the log is forged: {text[:200]!r}")
-        if told := re.match(r"fedskew: node (\d+) is refused", text):
-            self.world.refused.add(int(told[1]))
+        if match := re.match(r"fedskew: node (\d+) is refused", text):
+            self.world.refused.add(int(match[1]))
 
     def compare(self) -> None:
         """Hold the folder against the engine sequential."""
@@ -309,54 +309,54 @@ class _Trial:
         plain = {k: v for k, v in self.world.config.items() if not k.startswith("flower.")}
         plain["checkpoint-every"] = plain["rounds"]  # of no effect on what is compared
         whole = _expected(json.dumps(plain, sort_keys=True), gone, self.left_out)
-        found = _Recorded.of(self.out)
+        recorded = _Recorded.of(self.out)
         facts = load_tree(self.out / CHECKPOINT)[1]
-        numbers = [row["round"] for row in found.rows]
+        numbers = [row["round"] for row in recorded.rows]
         if facts["round"] != len(whole.rows) or numbers != list(range(1, len(whole.rows) + 1)):
             raise _Wrong(f"rounds 1 to {len(whole.rows)} must be there once; got {numbers}")
-        if found.state != whole.state or found.files.get("final") != whole.files["final"]:
+        if recorded.state != whole.state or recorded.files.get("final") != whole.files["final"]:
             raise _Wrong("the model or the server's state has other bytes")
-        if found.files.get("best") != whole.files.get("best"):
+        if recorded.files.get("best") != whole.files.get("best"):
             raise _Wrong("the best model has other bytes")
-        lacking = [bool(self.left_out or row.get("dropped")) for row in found.rows]  # test rows may be in no metric
-        for ours, theirs, some in zip(found.rows, whole.rows, lacking, strict=True):
+        lacking = [bool(self.left_out or row.get("dropped")) for row in recorded.rows]  # test rows may be in no metric
+        for ours, theirs, some in zip(recorded.rows, whole.rows, lacking, strict=True):
             _same(f"round {ours['round']}", ours, theirs, ("dropped", *MEASURED[: 2 * some]))
-        self._same_fits(found.summary, whole)
-        lacks = bool(self.left_out or "final_dropped" in found.summary)
+        self._same_fits(recorded.summary, whole)
+        lacks = bool(self.left_out or "final_dropped" in recorded.summary)
         apart = ("final_dropped", "final_fit", *MEASURED[: 3 * (lacks or any(lacking))])
-        if "final_dropped" in found.summary or "final_fit" not in found.summary:
+        if "final_dropped" in recorded.summary or "final_fit" not in recorded.summary:
             apart = (*apart, "averaged_fitted_")  # a node may be left out of this fit, too
         held = "local-test" in self.world.config  # else nodes have shares of the server's test rows
-        _same("summary.json", found.summary, whole.summary, (*apart, "fitted_served_" if held else "served_"))
+        _same("summary.json", recorded.summary, whole.summary, (*apart, "fitted_served_" if held else "served_"))
         if held or not self.left_out:  # whose share the others would have
-            self._same_clients(found.clients, whole.clients)
+            self._same_clients(recorded.clients, whole.clients)
         self._same_own(whole.files.get("own", {}))
 
-    def _same_clients(self, found: list[Row], whole: list[Row]) -> None:
+    def _same_clients(self, rows: list[Row], whole: list[Row]) -> None:
         """Each client has its row of each round that lists them, unless something happened to it."""
         wanted = {(row["round"], row["client"]): row for row in whole}
-        told = [(row["round"], row["client"]) for row in found]
-        if told != [key for key in wanted if key in set(told)]:
-            raise _Wrong(f"clients.jsonl must have the rows {list(wanted)}; got {told}")
-        if late := [key for key in wanted if key not in set(told) and key[1] not in self.world.touched]:
+        listed = [(row["round"], row["client"]) for row in rows]
+        if listed != [key for key in wanted if key in set(listed)]:
+            raise _Wrong(f"clients.jsonl must have the rows {list(wanted)}; got {listed}")
+        if late := [key for key in wanted if key not in set(listed) and key[1] not in self.world.touched]:
             raise _Wrong(f"clients.jsonl lacks round and client {late[0]}, to which nothing happened")
-        for row in found:
+        for row in rows:
             where = f"client {row['client']} after round {row['round']}"
             apart = ("auroc", "auprc", "ece", "dealt")  # which no node tells
             _same(where, row, wanted[row["round"], row["client"]], apart)
 
-    def _same_fits(self, found: Row, whole: _Recorded) -> None:
+    def _same_fits(self, summary: Row, whole: _Recorded) -> None:
         """The last model is fitted on the rows of all clients but those of which the summary says that they are not."""
         if whole.fits is None:
             return
-        told, asked = found.get("final_fit"), whole.fits.clients
-        lost = sorted(asked & {bad["client"] for bad in found.get("final_dropped", ())})
-        if told is None and lost == sorted(asked):
+        fit, asked = summary.get("final_fit"), whole.fits.clients
+        lost = sorted(asked & {bad["client"] for bad in summary.get("final_dropped", ())})
+        if fit is None and lost == sorted(asked):
             return
-        count = len(asked) - told["prior"]["clients"] if told else 0
+        count = len(asked) - fit["prior"]["clients"] if fit else 0
         possible = [whole.fits.without(some) for some in combinations(lost, count)]  # some lost another answer alone
-        if told not in possible and not any(_near(told, one, "final_fit") for one in possible):
-            raise _Wrong(f"summary.json: final_fit is {told}; it must be one of {possible}, without {count} of {lost}")
+        if fit not in possible and not any(_near(fit, candidate, "final_fit") for candidate in possible):
+            raise _Wrong(f"summary.json: final_fit is {fit}; it must be one of {possible}, without {count} of {lost}")
 
     def _same_own(self, whole: Mapping[str, bytes]) -> None:
         """Each node keeps the own model of its client, unless something happened to it."""
@@ -459,8 +459,10 @@ def _expected(config: str, gone: tuple[tuple[int, frozenset[int]], ...], left_ou
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory(dir=MEMORY) as folder:
         patch.setattr(server, "open_round", opening)
         result = experiment.run(folder, federation=fed)
-        found = _Recorded.of(Path(folder))
-    return found._replace(fits=_Fits.of(result.trained, fed)) if experiment.settings.fit_logits != "none" else found
+        recorded = _Recorded.of(Path(folder))
+    if experiment.settings.fit_logits == "none":
+        return recorded
+    return recorded._replace(fits=_Fits.of(result.trained, fed))
 
 
 class _Fits(NamedTuple):
@@ -486,8 +488,8 @@ class _Fits(NamedTuple):
         """What is fitted on the rows of the others."""
         rows, counts = torch.from_numpy(~np.isin(self.owners, clients)), self.counts.clone()
         counts[list(clients)] = 0
-        found = fits_by(ClientLogits(self.logits[rows], self.labels[rows]), counts)
-        return {name: fit.to_json() for name, fit in found.items()}
+        fits = fits_by(ClientLogits(self.logits[rows], self.labels[rows]), counts)
+        return {name: fit.to_json() for name, fit in fits.items()}
 
 
 def _without(fed: Federation, clients: Iterable[int]) -> Federation:

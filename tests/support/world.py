@@ -34,7 +34,8 @@ NODES = 1000  # ids of nodes begin here, so that none is a client's number
 LISTED_S = 60.0  # for which Flower lists a node that was killed
 DAY = 86_400.0
 WRITES = 12  # of a node in one answer, about
-KEPT, BACK = 0.3, 0.4  # how often a backup of a node is made with a message, and a node that died is put on one of them
+BACKED_UP = 0.3  # how often a backup of a node is made with a message
+RESTORED = 0.4  # how often a node that died is put on one of them
 
 
 Answer = Callable[[Any, Any, Any], Any]
@@ -268,18 +269,19 @@ class World:
 
     def pull_messages(self, names: Iterable[str]) -> list[Any]:
         """The replies that are there."""
-        found = [self._replies.pop(name) for name in list(names) if name in self._replies]
-        if found and self.forever:
+        replies = [self._replies.pop(name) for name in list(names) if name in self._replies]
+        if replies and self.forever:
             self._hope()
-        for reply in found if self.liar >= 0 else ():
-            told = {} if reply.has_error() else opened(reply.content).facts
-            if self._measures(told) and reply.metadata.reply_to_message_id not in self._odd:
-                self._known.add(told["session"])
-        return found
+        for reply in replies if self.liar >= 0 else ():
+            facts = {} if reply.has_error() else opened(reply.content).facts
+            if self._measures(facts) and reply.metadata.reply_to_message_id not in self._odd:
+                self._known.add(facts["session"])
+        return replies
 
-    def _measures(self, told: Mapping[str, Any]) -> bool:
+    def _measures(self, facts: Mapping[str, Any]) -> bool:
         """Whether these are the facts of what the liar has measured."""
-        return told.get("client") == self.liar and told.get("kind") in ("evaluate", "personal") and "error" not in told
+        measured = facts.get("kind") in ("evaluate", "personal") and "error" not in facts
+        return measured and facts.get("client") == self.liar
 
     # nodes
 
@@ -302,7 +304,7 @@ class World:
             node.listed = -1.0
             self._fresh += 1
             node.number = NODES + 100 * self._fresh + node.client
-        if draw.random() < BACK and node.taken is None and node.backups:
+        if draw.random() < RESTORED and node.taken is None and node.backups:
             node.taken = _content(node.machine.folder)
             node.machine.restore(draw.choice(node.backups))
         self._later(away, partial(self._up, node))
@@ -315,14 +317,14 @@ class World:
         left = count(draw.randrange(WRITES), -1)
         if kind:
             self.touched.add(node.client)
-        if draw.random() < KEPT:
+        if draw.random() < BACKED_UP:
             node.backups.append(_content(node.machine.folder))
         node.machine.next = lambda: _FATES.get(kind, "") if next(left) == 0 else ""
-        own = {"client": node.client, "allow": "all", "state": str(node.machine.folder)}
+        node_config = {"client": node.client, "allow": "all", "state": str(node.machine.folder)}
         if kind == "before":
             return self._down(node, draw)
         try:
-            content = self.answer(message, context(own, self.config), node.build)
+            content = self.answer(message, context(node_config, self.config), node.build)
         except Died:
             return self._down(node, draw)
         node.machine.next = lambda: ""
@@ -354,9 +356,9 @@ class World:
 
     def _lied(self, draw: random.Random, content: Any) -> Any:
         """What the liar says instead. A server detects a matrix with other classes once it knows those of the rows."""
-        told = opened(content).facts
-        known = self._measures(told) and told["session"] in self._known
-        if (known or (told.get("kind") == "fit" and "error" not in told)) and draw.random() < 0.5:
+        facts = opened(content).facts
+        known = self._measures(facts) and facts["session"] in self._known
+        if (known or (facts.get("kind") == "fit" and "error" not in facts)) and draw.random() < 0.5:
             return implausible(content)
         return _lie(alteration(draw)[1], content)
 

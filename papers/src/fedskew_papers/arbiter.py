@@ -32,22 +32,22 @@ class Trial:
     Attributes:
         readings: What differs from the first readings; none as stated.
         seeds: How many runs of ours there are.
-        found: Ours beside the printed number, in points; of counts as logarithms. None without a run.
+        comparison: Ours beside the printed number, in points; of counts as logarithms. None without a run.
     """
 
     readings: Readings
     seeds: int = 0
-    found: Equivalence | None = None
+    comparison: Equivalence | None = None
 
     @property
     def verdict(self) -> str:
         """That of `Equivalence`, or "not run"."""
-        return NO_RUN if self.found is None else self.found.verdict
+        return NO_RUN if self.comparison is None else self.comparison.verdict
 
     @property
     def place(self) -> str:
         """The same by the interval alone, of any number of seeds: what is worth a search is no verdict yet."""
-        return NO_RUN if self.found is None else self.found.place
+        return NO_RUN if self.comparison is None else self.comparison.place
 
     @property
     def name(self) -> str:
@@ -57,11 +57,11 @@ class Trial:
     @property
     def span(self) -> str:
         """The 90 % interval of ours less the printed number."""
-        if self.found is None:
+        if self.comparison is None:
             return ""
-        if self.found.low is None or self.found.high is None:
-            return f"{self.found.apart:+z.2f}" if self.found.apart == self.found.apart else ""
-        return f"{self.found.low:+z.2f} to {self.found.high:+z.2f}"
+        if self.comparison.low is None or self.comparison.high is None:
+            return f"{self.comparison.apart:+z.2f}" if self.comparison.apart == self.comparison.apart else ""
+        return f"{self.comparison.low:+z.2f} to {self.comparison.high:+z.2f}"
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,10 @@ class Case:
             return self.number.note
         if self.verdict != "differs":
             return ""
-        for words, told in ((("agrees",), "agrees under"), (("not resolved", WITHIN), "not excluded:")):
+        for words, phrase in ((("agrees",), "agrees under"), (("not resolved", WITHIN), "not excluded:")):
             if fitting := [trial.name for trial in self.trials[1:] if trial.verdict in words]:
-                return f"{told} {'; or '.join(fitting)}"
-        ran = sum(trial.found is not None for trial in self.trials[1:])
+                return f"{phrase} {'; or '.join(fitting)}"
+        ran = sum(trial.comparison is not None for trial in self.trials[1:])
         return f"differs under {plural(ran, 'reading')} more" if ran else "no other reading was run"
 
 
@@ -123,13 +123,13 @@ class Search:
 
     def singles(self, number: Printed) -> list[Readings]:
         """Each further reading that concerns a number."""
-        rule, found = self.table.metrics[number.metric], list[Readings]()
+        rule, readings = self.table.metrics[number.metric], list[Readings]()
         for first, *others in self.table.unstated:
             if first.option == "metric":
-                found += [(one,) for one in others if respanned(rule, one) != rule]
+                readings += [(reading,) for reading in others if respanned(rule, reading) != rule]
             elif any(self._read(label, (first,)) for label in self._needed(number)):
-                found += [(one,) for one in others]
-        return found
+                readings += [(reading,) for reading in others]
+        return readings
 
     def part(self, asked: Mapping[Printed, Sequence[Readings]]) -> Part:
         """The study of what is asked: methods under readings stand beside those as stated, which cost nothing again."""
@@ -163,13 +163,13 @@ class Search:
 
     def _read(self, label: str, readings: Readings) -> Readings:
         """The readings that change the runs of a method: one for all passes a method by that states the option."""
-        own = next(dict(m.options) for m in self.table.spec.methods if m.name == label)
+        stated = next(dict(m.options) for m in self.table.spec.methods if m.name == label)
         of_runs = [r for r in readings if r.option != "metric"]
-        return tuple(r for r in of_runs if r.of == label or (not r.of and r.option not in own))
+        return tuple(r for r in of_runs if r.of == label or (not r.of and r.option not in stated))
 
     def _label(self, label: str, readings: Readings) -> str:
-        told = ", ".join(map(str, self._read(label, readings)))
-        return f"{label} [{told}]" if told else label
+        text = ", ".join(map(str, self._read(label, readings)))
+        return f"{label} [{text}]" if text else label
 
 
 def arbitrate(table: Protocol, spec: Spec, work: Callable[[Spec], Study]) -> list[Case]:
@@ -203,11 +203,11 @@ def arbitrate(table: Protocol, spec: Spec, work: Callable[[Spec], Study]) -> lis
 
 def _further(singles: list[Readings], trials: Sequence[Trial], depth: int) -> list[Readings]:
     """What is tried next: each reading, then the nearest beside each reading of another setting."""
-    ran = [t for t in trials if t.found is not None and len(t.readings) == depth]
+    ran = [t for t in trials if t.comparison is not None and len(t.readings) == depth]
     if depth == 0 or not ran:
         return singles if depth == 0 else []
-    nearest = min(ran, key=lambda t: abs(t.found.apart) if t.found else 0.0).readings
-    return [(*nearest, *one) for one in singles if one[0].option not in {r.option for r in nearest}]
+    nearest = min(ran, key=lambda t: abs(t.comparison.apart) if t.comparison else 0.0).readings
+    return [(*nearest, *single) for single in singles if single[0].option not in {r.option for r in nearest}]
 
 
 # What is written
@@ -226,9 +226,9 @@ def sheet(cases: Iterable[Case]) -> str:
     for case in cases:
         n = case.number
         for t in case.trials or (None,):
-            told = (t.name, t.found and t.found.low, t.found and t.found.high, t.seeds, t.verdict) if t else ("",) * 5
-            found = [*told[:-1], told[-1] or case.verdict]
-            rows.append((n.setting, n.method, n.metric, n.mean, n.spread, *found))
+            low, high = (t.comparison.low, t.comparison.high) if t and t.comparison else (None, None)
+            columns = (t.name, low, high, t.seeds, t.verdict) if t else ("", "", "", "", case.verdict)
+            rows.append((n.setting, n.method, n.metric, n.mean, n.spread, *columns))
     return csv_text([["" if v is None else f"{v:.6g}" if isinstance(v, float) else v for v in row] for row in rows])
 
 

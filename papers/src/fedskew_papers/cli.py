@@ -82,16 +82,16 @@ def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, 
 
     if name is None:
         _check_list(scale, **{"seeds": seeds, "out": out, **given})
-        made = {each: protocol(each) for each in names()}
-        lines = ((each, one.title, str(len(one.numbers()) or "")) for each, one in made.items())
+        tables = {each: protocol(each) for each in names()}
+        lines = ((each, table.title, str(len(table.numbers()) or "")) for each, table in tables.items())
         show(grid(("name", "what", "printed numbers"), lines))
         return 0
-    one = protocol(name)
-    spec, words = part_of(one, scale, seeds, given)
-    study = lent(spec, store, given)
+    table = protocol(name)
+    spec, words = part_of(table, scale, seeds, given)
+    study = archived_study(spec, store, given)
     study.plan()  # a mistake is told before what would be run
-    say(f"{one.titled(scale)}: {one.reading}")
-    if reduced := one.reduced(scale):
+    say(f"{table.titled(scale)}: {table.reading}")
+    if reduced := table.reduced(scale):
         say(f"reduced: {reduced}")
     if given["dry_run"]:
         return print_plan(study, given["processes"] or 0)
@@ -99,13 +99,13 @@ def reproduce(name: str | None, scale: str, seeds: str | None, out: str | None, 
     code = run_study(study, given["processes"] or 0, (1, 1), given["retry"], out, command)
     if scale != "smoke":
         runs = Runs(entry for _, entry in study.entries() if entry is not None)
-        rows = [row for row in rows_of(one, scale, runs, study.spec.seeds) if row.ours is not None]
+        rows = [row for row in rows_of(table, scale, runs, study.spec.seeds) if row.ours is not None]
         if rows:
             show(beside(rows))
     return code
 
 
-def part_of(one: Protocol, scale: str, seeds: str | None, given: Mapping[str, Any]) -> tuple[Spec, list[str]]:
+def part_of(table: Protocol, scale: str, seeds: str | None, given: Mapping[str, Any]) -> tuple[Spec, list[str]]:
     """What the options of `part_options` choose of a table, and their words. Raises ConfigError."""
     from dataclasses import replace
 
@@ -116,7 +116,7 @@ def part_of(one: Protocol, scale: str, seeds: str | None, given: Mapping[str, An
     how = tuple((option, given[option]) for option in ("device", "precision") if given[option])
     part = tuple((option, given[option]) for option in ("methods", "settings") if given[option] is not None)
     methods, settings = (_listed(option, given[option]) for option in ("methods", "settings"))
-    spec = one.at(scale)
+    spec = table.at(scale)
     spec = scaled(spec, Scale(how, settings=settings, methods=methods)) if how or part else spec
     if given["device"]:
         _check_device(given["device"], there=not given["dry_run"])
@@ -124,21 +124,22 @@ def part_of(one: Protocol, scale: str, seeds: str | None, given: Mapping[str, An
     return spec, words_of([*([("seeds", seeds)] if seeds else []), *part, *how])
 
 
-def lent(spec: Spec, store: str | None, given: Mapping[str, Any]) -> Study:
+def archived_study(spec: Spec, store: str | None, given: Mapping[str, Any]) -> Study:
     """A study that finds the runs of archives."""
     from fedskew.seam import Study, reuse_archived
-    from fedskew_papers.runs import HERE
+    from fedskew_papers.runs import RESULTS
 
     study = Study(spec, store_of(store))
-    reuse_archived(study, given["archives"] or (str(HERE) if HERE.is_dir() else None), not given["dry_run"], say_reused)
+    archives = given["archives"] or (str(RESULTS) if RESULTS.is_dir() else None)
+    reuse_archived(study, archives, not given["dry_run"], say_reused)
     return study
 
 
 def _listed(option: str, names: str | None) -> tuple[str, ...]:
     """Names between semicolons; they may hold commas. Raises ConfigError where there is none."""
-    found = tuple(name for part in (names or "").split(";") if (name := part.strip()))
-    require(names is None or bool(found), option, "name at least one, between semicolons", names)
-    return found
+    listed = tuple(name for part in (names or "").split(";") if (name := part.strip()))
+    require(names is None or bool(listed), option, "name at least one, between semicolons", names)
+    return listed
 
 
 def _check_device(name: str, there: bool) -> None:
@@ -168,11 +169,11 @@ def beside(rows: list[Row]) -> Any:
     lines = []
     for row in rows:
         n = row.number
-        told, ours, span, seeds = row.texts
+        printed, ours, span, seeds = row.texts
         between = f"\n({span})" if span else ""
         gain = "{1} ({0}) ".format(*row.gain.texts) if row.gain is not None else ""
         judged = gain + (row.state if row.judged else "")
-        lines.append((n.setting, n.method, n.metric, judged, told, f"{ours}{between}", seeds))
+        lines.append((n.setting, n.method, n.metric, judged, printed, f"{ours}{between}", seeds))
     heads = ("setting", "method", "metric", "gain (printed)", "printed", "ours, interval", "seeds")
     return grid(heads, lines, words=4)
 
@@ -199,10 +200,10 @@ def ledger(paper: str | None, archives: str | None) -> None:
     from fedskew_papers.printed import PAPERS, THIRD
     from fedskew_papers.rows import STATES, TOTAL, coverage
     from fedskew_papers.rows import ledger as every
-    from fedskew_papers.runs import HERE, Runs
+    from fedskew_papers.runs import RESULTS, Runs
 
     check_names("paper", filter(None, [paper]), PAPERS)
-    folder = Path(archives or HERE)
+    folder = Path(archives or RESULTS)
     require(not archives or folder.is_dir(), "archives", "be a folder", archives)
     if not folder.is_dir():
         say(f"fedskew: note: no runs are read: {folder} does not exist; --archives names another folder", sys.stderr)
@@ -249,16 +250,16 @@ def arbitrate(name: str, scale: str, seeds: str | None, out: str | None, store: 
     asked = {number: [()] for number in search.numbers() if number.kind != "no data"}
     if given["dry_run"]:
         say("as stated:")
-        print_plan(lent(search.part(asked), store, given), given["processes"] or 0)
+        print_plan(archived_study(search.part(asked), store, given), given["processes"] or 0)
         say("with each other reading, if all cells differ:")
         every = {number: [(), *search.singles(number)] for number in asked}
-        return print_plan(lent(search.part(every), store, given), given["processes"] or 0)
+        return print_plan(archived_study(search.part(every), store, given), given["processes"] or 0)
     lost = list[str]()
     if out:
         Path(out).mkdir(parents=True, exist_ok=True)  # a mistake is told before hours of runs
 
     def work(part: Spec) -> Study:
-        study = lent(part, store, given)
+        study = archived_study(part, store, given)
         ended = work_off(study, given["processes"] or 0, retry=given["retry"])
         if ended is None:
             raise click.exceptions.Exit(INTERRUPTED)
@@ -318,7 +319,7 @@ def portions(minutes: float, out: str | None, store: str | None, **given: Any) -
     stopped = False
     with limit(0 if given["dry_run"] else minutes) as up:
         for name, spec in queue(how):
-            study = lent(spec, store, given)
+            study = archived_study(spec, store, given)
             missing[name] = len(study.missing(study.plan()))
             if given["dry_run"]:
                 say(f"{name}: {missing[name]} of {len(study.plan())} runs missing")

@@ -41,14 +41,14 @@ def hours_of(row: Row) -> float | None:
 
 def how_of(row: Row) -> str:
     """How our runs were run: "batched on cuda, tf32"."""
-    told = set()
+    setups = set()
     for entry in row.entries:
         config = entry.config
         engine = config.get("engine_used") or "engine not recorded"
         where = "" if config.get("device", "cpu") == "cpu" else " on cuda"
         kinds = dict.fromkeys(config.get(name, "float32") for name in ("dtype", "precision"))
-        told.add(f"{engine}{where}" + "".join(f", {kind}" for kind in kinds if kind != "float32"))
-    return "computed" if row.computed else "; ".join(sorted(told))
+        setups.add(f"{engine}{where}" + "".join(f", {kind}" for kind in kinds if kind != "float32"))
+    return "computed" if row.computed else "; ".join(sorted(setups))
 
 
 def swing_of(row: Row) -> float | None:
@@ -82,13 +82,13 @@ def _counts(rows: Sequence[Row]) -> Iterator[str]:
 
 def _claims(rows: Sequence[Row], runs: Runs) -> Iterator[str]:
     evidence = Evidence(rows, runs)
-    found = [verdict_of(claim, evidence) for claim in claims()]
+    verdicts = [verdict_of(claim, evidence) for claim in claims()]
     yield "## What holds\n"
-    told = {word: sum(one.word == word for one in found) for word in VERDICTS}
-    yield ", ".join(f"{n} {word}" for word, n in told.items() if n) + ".\n"
+    counts = {word: sum(verdict.word == word for verdict in verdicts) for word in VERDICTS}
+    yield ", ".join(f"{n} {word}" for word, n in counts.items() if n) + ".\n"
     yield TEXTS["words"]
     yield from header("paper", "claim", "verdict", "seeds", "evidence", "why we differ, or what was tried")
-    for one in found:
-        seeds = " to ".join(map(str, one.seeds))
-        yield line(one.claim.paper, one.claim.claim, f"**{one.word}**", seeds, one.evidence, one.claim.cause)
+    for verdict in verdicts:
+        claim, seeds = verdict.claim, " to ".join(map(str, verdict.seeds))
+        yield line(claim.paper, claim.claim, f"**{verdict.word}**", seeds, verdict.evidence, claim.cause)
     yield ""

@@ -22,11 +22,11 @@ def portions(how: tuple[Pair, ...] = ()) -> Iterator[tuple[str, Spec]]:
     """
     for number, entry in enumerate(table_from(QUEUE)["portions"], 1):
         table = protocol(entry["table"])
-        own = tuple((label, options_of_table(each, label)) for label, each in entry.get("method", {}).items())
+        methods = tuple((label, options_of_table(each, label)) for label, each in entry.get("method", {}).items())
         options = (*options_of_table(entry.get("options", {}), "options"), *how)
         chosen = tuple(entry.get("settings", ())), tuple(entry.get("methods", ()))
         for seed in seeds_of(entry["seeds"]):
-            yield f"{number}, {table.name}, seed {seed}", scaled(table.spec, Scale(options, (seed,), *chosen, own))
+            yield f"{number}, {table.name}, seed {seed}", scaled(table.spec, Scale(options, (seed,), *chosen, methods))
 
 
 @contextmanager

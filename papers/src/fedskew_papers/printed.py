@@ -89,8 +89,8 @@ class Printed:
             >>> next(p for p in printed() if p.id == "fedga-001").runs
             5
         """
-        found = re.search(r"(\d+) runs", self.note)
-        return int(found[1]) if found else 0
+        match = re.search(r"(\d+) runs", self.note)
+        return int(match[1]) if match else 0
 
 
 @lru_cache(1)

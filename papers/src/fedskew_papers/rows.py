@@ -124,25 +124,25 @@ def ledger(runs: Runs) -> list[Row]:
         One row a printed number, in the order of `printed`.
     """
     ours = worked()
-    found = {p.id: Row(p, ours=ours[p.id], scale="paper", computed=True) if p.id in ours else Row(p) for p in printed()}
+    by_id = {p.id: Row(p, ours=ours[p.id], scale="paper", computed=True) if p.id in ours else Row(p) for p in printed()}
     tables = [protocol(name) for name in names()]
-    for one in (table for table in tables if not table.cells):  # numbers of its own are judged by the arbiter
+    for table in [table for table in tables if not table.cells]:  # numbers of its own are judged by the arbiter
         for scale in ("small", "paper"):
-            for row in rows_of(one, scale, runs):
-                if row.ours is not None or not found[row.number.id].study:
-                    found[row.number.id] = row
-    return list(found.values())
+            for row in rows_of(table, scale, runs):
+                if row.ours is not None or not by_id[row.number.id].study:
+                    by_id[row.number.id] = row
+    return list(by_id.values())
 
 
-def rows_of(one: Protocol, scale: str, runs: Runs, seeds: Sequence[int] = ()) -> list[Row]:
+def rows_of(table: Protocol, scale: str, runs: Runs, seeds: Sequence[int] = ()) -> list[Row]:
     """The printed numbers that a protocol answers, with ours at one scale, of other seeds than its own where named."""
-    numbers = one.numbers()
+    numbers = table.numbers()
     if not any(number.kind == "result" for number in numbers):  # nothing to plan: it takes seconds
-        return [Row(number, study=one.name) for number in numbers]
-    held = cells(one, scale, runs, seeds)
+        return [Row(number, study=table.name) for number in numbers]
+    held = cells(table, scale, runs, seeds)
     rows = [row for row in (_row(number, held) for number in numbers) if row is not None]
     by = {(*place(row.number), row.number.labels): row for row in rows}
-    reference = one.spec.reference
+    reference = table.spec.reference
     return [_gained(row, by.get((*place(row.number), (reference,))), reference) for row in rows]
 
 
@@ -195,9 +195,9 @@ def _gained(row: Row, base: Row | None, reference: str) -> Row:
 def coverage(rows: Iterable[Row]) -> dict[str, list[Row]]:
     """The rows of each of the five papers, of all five (`TOTAL`), and of each third party, which no total counts."""
     listed = list(rows)
-    found = {paper: [row for row in listed if row.number.paper == paper] for paper in (*FIVE, *THIRD)}
+    by_paper = {paper: [row for row in listed if row.number.paper == paper] for paper in (*FIVE, *THIRD)}
     return {
-        **{paper: found[paper] for paper in FIVE},
-        TOTAL: [row for paper in FIVE for row in found[paper]],
-        **{paper: found[paper] for paper in THIRD},
+        **{paper: by_paper[paper] for paper in FIVE},
+        TOTAL: [row for paper in FIVE for row in by_paper[paper]],
+        **{paper: by_paper[paper] for paper in THIRD},
     }

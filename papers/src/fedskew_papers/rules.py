@@ -73,8 +73,8 @@ def gain_of(number: Printed, reference: Printed | None, ours: Seeds, base: Seeds
         >>> from fedskew_papers.printed import printed
         >>> from fedskew_papers.rules import gain_of
         >>> fedavg, fedga = (next(p for p in printed() if p.id == f"fedga-{i}") for i in ("049", "054"))
-        >>> found = gain_of(fedga, fedavg, dict.fromkeys(range(5), 0.942), dict.fromkeys(range(5), 0.942))
-        >>> found.reference, found.verdict
+        >>> gain = gain_of(fedga, fedavg, dict.fromkeys(range(5), 0.942), dict.fromkeys(range(5), 0.942))
+        >>> gain.reference, gain.verdict
         ('FedAvg', 'agrees')
     """
     change, spreads = number.metric.endswith("_change_pct"), tuple[float, ...]()
@@ -102,10 +102,10 @@ def gain_of(number: Printed, reference: Printed | None, ours: Seeds, base: Seeds
             spreads = printed if len(printed) == 2 and number.runs == reference.runs >= 2 else ()
     if not each:
         return None
-    found = equivalence(each, target, math.log1p(SHARE) if times else POINTS, spreads, number.runs if spreads else 0)
+    compared = equivalence(each, target, math.log1p(SHARE) if times else POINTS, spreads, number.runs if spreads else 0)
     turn = math.exp if times else float
-    low, high = (None if end is None else turn(end) for end in (found.low, found.high))
-    return Gain(label, turn(target), turn(found.mean), low, high, len(each), found.verdict, times=times)
+    low, high = (None if end is None else turn(end) for end in (compared.low, compared.high))
+    return Gain(label, turn(target), turn(compared.mean), low, high, len(each), compared.verdict, times=times)
 
 
 def at_level(number: Printed, each: Sequence[float]) -> Equivalence:
@@ -135,12 +135,12 @@ def at_level(number: Printed, each: Sequence[float]) -> Equivalence:
     spread = number.points * (number.spread or 0.0)
     known = (spread,) if spread and number.runs >= 2 else ()
     points = [number.points * value for value in each]
-    found = equivalence(points, number.points * number.mean, POINTS, known, number.runs if known else 0)
+    comparison = equivalence(points, number.points * number.mean, POINTS, known, number.runs if known else 0)
     if len(points) > 1 or not known or not math.isfinite(points[0]):
-        return found
+        return comparison
     half = float(stdtrit(number.runs - 1, (1 + TWO_TESTS) / 2)) * spread * math.sqrt(1 + 1 / number.runs)
-    apart = found.mean - found.target
-    return replace(found, apart=apart, low=apart - half, high=apart + half)
+    apart = comparison.mean - comparison.target
+    return replace(comparison, apart=apart, low=apart - half, high=apart + half)
 
 
 def level_of(number: Printed, ours: float, ends: tuple[float, float] | None) -> str:

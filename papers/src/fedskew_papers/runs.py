@@ -16,7 +16,7 @@ from fedskew.seam import FITTED, Cell, Experiment, Run, asked, fitted_name, reac
 from fedskew_papers.printed import Printed
 from fedskew_papers.tables import Protocol
 
-HERE = Path("results/papers")  # in the current folder: the finished runs that the repository keeps
+RESULTS = Path("results/papers")  # in the current folder: the finished runs that the repository keeps
 # What changes the bits of a run and not what is run: the precision of products; and what is measured beside it
 MACHINE = ("precision", "dtype", "fit_logits")
 VALUE = re.compile(r"(\w+)(?:\s*\*\s*([-+.\deE]+))?")
@@ -157,11 +157,11 @@ def measured(rule: str, entry: Run, base: Run | None = None) -> float | None:
     if word == "round":
         number, _, rule = rest.partition(" ")
         values = next((row for row in entry.rows if row["round"] == int(number)), {})
-    found = VALUE.fullmatch(rule)
-    require(found is not None, "metrics", "be NAME, NAME * FACTOR, rounds_to LABEL, speedup LABEL or change NAME", rule)
-    assert found is not None
-    value = values.get(found[1])
-    return None if value is None else float(value) * float(found[2] or 1)
+    match = VALUE.fullmatch(rule)
+    require(match is not None, "metrics", "be NAME, NAME * FACTOR, rounds_to LABEL, speedup LABEL or change NAME", rule)
+    assert match is not None
+    value = values.get(match[1])
+    return None if value is None else float(value) * float(match[2] or 1)
 
 
 def is_whole(entry: Run) -> bool:

@@ -46,13 +46,13 @@ SMOKE = (("data", "digits"), ("clients", "6"), ("cohort", "3"), ("rounds", "2"),
 
 @dataclass(frozen=True)
 class Scale:
-    """What a scale changes of the protocol. ``options`` win over those of settings and methods, ``own`` over all."""
+    """What a scale changes. ``options`` win over those of settings and methods, ``method_options`` over all."""
 
     options: tuple[Pair, ...] = ()
     seeds: tuple[int, ...] = ()
     settings: tuple[str, ...] = ()
     methods: tuple[str, ...] = ()
-    own: tuple[tuple[str, tuple[Pair, ...]], ...] = ()
+    method_options: tuple[tuple[str, tuple[Pair, ...]], ...] = ()
     """options of one method alone, by its label"""
     reduced: str = ""
 
@@ -129,20 +129,20 @@ class Protocol:
         """The printed numbers that it repeats: those of which it has the setting, the metric and every method."""
         if self.cells:
             return list(self.cells)
-        found = [p for p in printed() if p.paper == self.paper and p.table in self.tables and p.kind != "input"]
-        found = [p for p in found if p.dataset == self.dataset and p.setting in self.spec.names]
+        numbers = [p for p in printed() if p.paper == self.paper and p.table in self.tables and p.kind != "input"]
+        numbers = [p for p in numbers if p.dataset == self.dataset and p.setting in self.spec.names]
         labels = {m.name for m in self.spec.methods}
-        return [p for p in found if p.metric in self.metrics and labels.issuperset(p.labels)]
+        return [p for p in numbers if p.metric in self.metrics and labels.issuperset(p.labels)]
 
 
 def scaled(spec: Spec, scale: Scale) -> Spec:
     """A study with the options of a scale in the place of its own. Raises ConfigError for a name that it has not."""
     check_names("setting", scale.settings, [name for name, _ in spec.axes])
-    check_names("method", (*scale.methods, *(label for label, _ in scale.own)), [m.name for m in spec.methods])
+    check_names("method", (*scale.methods, *dict(scale.method_options)), [m.name for m in spec.methods])
     chosen = [i for i, name in enumerate(spec.names) if name in scale.settings or not scale.settings]
-    given, own = instead(spec, scale.options), dict(scale.own)
+    given, method_options = instead(spec, scale.options), dict(scale.method_options)
     methods = [
-        replace(m, options=(*without(m.options, own.get(m.name, ())), *own.get(m.name, ())))
+        replace(m, options=(*without(m.options, method_options.get(m.name, ())), *method_options.get(m.name, ())))
         for m in given.methods
         if m.name in scale.methods or not scale.methods
     ]
@@ -187,8 +187,8 @@ def _protocol(name: str, beside: Path, content: Mapping[str, Any]) -> Protocol:
     if fault := fault_of(content, TABLE):
         raise ConfigError(fault.replace("an object", "a table"))
     given = content.get("table", "")
-    told = {"title": content["title"], "notes": content.get("reading", ""), "metric": "final_accuracy"}
-    spec = spec_of({**told, **content["study"]})  # papers print global models, of their last round
+    defaults = {"title": content["title"], "notes": content.get("reading", ""), "metric": "final_accuracy"}
+    spec = spec_of({**defaults, **content["study"]})  # papers print global models, of their last round
     require(bool(spec.names) and all(spec.names), "settings", "each have a name", list(spec.names))
     scales = {key: _scale(key, table) for key, table in content.get("scale", {}).items()}
     smoke = scales.get("smoke", Scale())
@@ -208,7 +208,7 @@ def _protocol(name: str, beside: Path, content: Mapping[str, Any]) -> Protocol:
 
 def _unstated(content: Mapping[str, Any], spec: Spec) -> list[tuple[Reading, ...]]:
     """The readings of each setting, those of one method under its label. Raises ConfigError."""
-    found: list[tuple[Reading, ...]] = []
+    readings: list[tuple[Reading, ...]] = []
     for key, values in content.items():
         inner = values if isinstance(values, Mapping) else {key: values}
         of = key if isinstance(values, Mapping) else ""
@@ -218,8 +218,8 @@ def _unstated(content: Mapping[str, Any], spec: Spec) -> list[tuple[Reading, ...
             if option == "metric":
                 require(not of, "unstated.metric", "concern all methods", of)
                 check_names("reading of metric", several, SPANS)
-            found.append(tuple(Reading(option, value, of) for value in several))
-    return found
+            readings.append(tuple(Reading(option, value, of) for value in several))
+    return readings
 
 
 def _read(table: Protocol) -> Protocol:
@@ -232,8 +232,8 @@ def _read(table: Protocol) -> Protocol:
         elif not first.of:
             spec = replace(spec, options=(*without(spec.options, pair), *pair))
         else:
-            own = {m.name: (*without(m.options, pair), *pair) for m in spec.methods if m.name == first.of}
-            methods = [Entry(m.method, own.get(m.name, m.options), m.name) for m in spec.methods]
+            options = {m.name: (*without(m.options, pair), *pair) for m in spec.methods if m.name == first.of}
+            methods = [Entry(m.method, options.get(m.name, m.options), m.name) for m in spec.methods]
             spec = replace(spec, methods=tuple(methods))
     return replace(table, spec=spec, metrics=metrics)
 
@@ -306,11 +306,12 @@ def _numbered(table: Protocol, cells: Sequence[Row]) -> Protocol:
 def _scale(name: str, table: Mapping[str, Any]) -> Scale:
     check_names("scale", [name], SCALES[:2])
     check_names(f"entry of scale.{name}", table, OF_SCALE)
-    own = {
+    method_options = {
         label: options_of_table(each, f"scale.{name}.method.{label}") for label, each in table.get("method", {}).items()
     }
     return Scale(
         options_of_table(table.get("options", {}), f"scale.{name}.options"),
         seeds_of(table["seeds"]) if "seeds" in table else (),
-        tuple(table.get("settings", ())), tuple(table.get("methods", ())), tuple(own.items()), table.get("reduced", ""),
+        tuple(table.get("settings", ())), tuple(table.get("methods", ())), tuple(method_options.items()),
+        table.get("reduced", ""),
     )  # fmt: skip

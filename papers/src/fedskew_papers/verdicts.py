@@ -40,7 +40,7 @@ from fedskew.seam import (
 from fedskew_papers import names
 from fedskew_papers.printed import Printed, printed
 from fedskew_papers.rows import Row
-from fedskew_papers.runs import HERE, Runs, cells, entries_of, is_whole
+from fedskew_papers.runs import RESULTS, Runs, cells, entries_of, is_whole
 from fedskew_papers.tables import protocol
 
 VERDICTS = ("holds", "holds in part", "does not hold here", "not resolved", "no verdict", "not testable here")
@@ -96,7 +96,7 @@ def claims() -> tuple[Claim, ...]:
         >>> claims()[0].paper
         'FedBal'
     """
-    return tuple(Claim(**one) for one in table_from(Path(__file__).with_suffix(".toml"))["claim"])
+    return tuple(Claim(**claim) for claim in table_from(Path(__file__).with_suffix(".toml"))["claim"])
 
 
 def verdict_of(claim: Claim, evidence: Evidence) -> Verdict:
@@ -105,13 +105,13 @@ def verdict_of(claim: Claim, evidence: Evidence) -> Verdict:
     Raises:
         ConfigError: A quantity or a condition of it is none.
     """
-    found = [outcome for condition in claim.conditions for outcome in evidence.outcomes(condition)]
-    seeds = sorted({outcome.seeds for outcome in found if outcome.there and outcome.seeds})
-    told = [text for sentence in claim.evidence if (text := evidence.fill(sentence))]
-    return Verdict(claim, word_of(found), " ".join(told), tuple(seeds[:1] + seeds[1:][-1:]))
+    outcomes = [outcome for condition in claim.conditions for outcome in evidence.outcomes(condition)]
+    seeds = sorted({outcome.seeds for outcome in outcomes if outcome.there and outcome.seeds})
+    sentences = [text for sentence in claim.evidence if (text := evidence.fill(sentence))]
+    return Verdict(claim, word_of(outcomes), " ".join(sentences), tuple(seeds[:1] + seeds[1:][-1:]))
 
 
-def word_of(found: Sequence[Outcome]) -> str:
+def word_of(outcomes: Sequence[Outcome]) -> str:
     """The word for what became of the conditions of a claim, each under each of its settings.
 
     "holds": all are met. "holds in part": more are met than refuted. "does not hold here": at least as many are refuted
@@ -123,12 +123,12 @@ def word_of(found: Sequence[Outcome]) -> str:
         >>> word_of([Outcome(True, 5), Outcome(None, 5)]), word_of([Outcome(True, 5), Outcome(False, 5)])
         ('holds in part', 'does not hold here')
     """
-    if not found:
+    if not outcomes:
         return "not testable here"
-    if not any(outcome.there for outcome in found):
+    if not any(outcome.there for outcome in outcomes):
         return "no verdict"
-    met, refuted = (sum(outcome.met is is_ for outcome in found) for is_ in (True, False))
-    if met == len(found):
+    met, refuted = (sum(outcome.met is is_ for outcome in outcomes) for is_ in (True, False))
+    if met == len(outcomes):
         return "holds"
     return "holds in part" if met > refuted else "does not hold here" if refuted else "not resolved"
 
@@ -156,14 +156,14 @@ class Quantity:
         name: The setting, where there are several.
         values: One for each seed, or configuration.
         text: What stands on the page; empty where there are too few seeds.
-        told: What decides a condition "= printed": a state or a level of the ledger.
+        state: What decides a condition "= printed": a state or a level of the ledger.
         study: The protocol that it is read from.
     """
 
     name: str
     text: str
     values: tuple[float, ...] = ()
-    told: str = ""
+    state: str = ""
     study: str = ""
 
     @property
@@ -174,8 +174,8 @@ class Quantity:
     def judged(self, sign: str, number: str) -> Outcome:
         """Whether a condition is met: by the 95 % t interval of the values, or by what the ledger says."""
         if sign == "=":
-            there = self.told not in ("", "no verdict", "not run")
-            return Outcome(BY_STATE.get(self.told), self.seeds, there)
+            there = self.state not in ("", "no verdict", "not run")
+            return Outcome(BY_STATE.get(self.state), self.seeds, there)
         ends = t_interval(np.array(self.values)) if len(self.values) >= FEWEST else None
         if ends is None:
             return Outcome(None, there=False)
@@ -197,7 +197,7 @@ class Evidence:
 
     rows: Sequence[Row]
     runs: Runs
-    studies: Path = HERE.parent / "studies"
+    studies: Path = RESULTS.parent / "studies"
     _cells: dict[str, dict[tuple[str, str], dict[int, Run]]] = field(default_factory=dict)
 
     def fill(self, text: str) -> str | None:
@@ -206,10 +206,10 @@ class Evidence:
         Raises:
             ConfigError: A quantity is none.
         """
-        found = {named: self._text(named) for named in BRACES.findall(text)}
-        if None in found.values():
+        values = {named: self._text(named) for named in BRACES.findall(text)}
+        if None in values.values():
             return None
-        return BRACES.sub(lambda named: str(found[named[1]]), text)
+        return BRACES.sub(lambda named: str(values[named[1]]), text)
 
     def _text(self, named: str) -> str | None:
         kind, _, rest = named.partition(" ")
@@ -217,10 +217,10 @@ class Evidence:
             met = [outcome.met for outcome in self.outcomes(rest) if outcome.there]
             reverse = f" (the reverse in {met.count(False)})" if False in met else ""
             return f"{met.count(True)} of {len(met)}{reverse}" if met else None
-        found = [one for one in self.find(named) if one.text]
-        if len(found) > 1:
-            return "; ".join(f"{one.name}: {one.text}" for one in found)
-        return found[0].text if found else None
+        quantities = [quantity for quantity in self.find(named) if quantity.text]
+        if len(quantities) > 1:
+            return "; ".join(f"{quantity.name}: {quantity.text}" for quantity in quantities)
+        return quantities[0].text if quantities else None
 
     def outcomes(self, condition: str) -> list[Outcome]:
         """Whether a condition is met, under each of its settings.
@@ -228,10 +228,10 @@ class Evidence:
         Raises:
             ConfigError: It is none.
         """
-        found = CONDITION.fullmatch(condition)
-        require(found is not None, "condition", "be a quantity with > NUMBER, < NUMBER or = printed", condition)
-        assert found is not None
-        return [quantity.judged(found[2], found[3]) for quantity in self.find(found[1])]
+        match = CONDITION.fullmatch(condition)
+        require(match is not None, "condition", "be a quantity with > NUMBER, < NUMBER or = printed", condition)
+        assert match is not None
+        return [quantity.judged(match[2], match[3]) for quantity in self.find(match[1])]
 
     def find(self, quantity: str) -> list[Quantity]:
         """A quantity under each of its settings.
@@ -243,7 +243,7 @@ class Evidence:
         check_names("kind of quantity", [kind], KINDS)
         parts = [part.strip() for part in rest.split(" | ")]
         taken = list(signature(KINDS[kind]).parameters.values())[1:]
-        least = sum(one.default is one.empty for one in taken)
+        least = sum(parameter.default is parameter.empty for parameter in taken)
         require(least <= len(parts) <= len(taken), "quantity", f"have {least} to {len(taken)} parts", quantity)
         return list(KINDS[kind](self, *parts))
 
@@ -258,43 +258,43 @@ class Evidence:
                 self._cells[study] = shipped_entries(_spec(study), archive) if files_of(archive)[0].is_file() else {}
         return self._cells[study]
 
-    def pairs(self, study: str, setting: str, one: str, other: str, metric: str) -> dict[int, tuple[float, float]]:
+    def pairs(self, study: str, setting: str, method: str, other: str, metric: str) -> dict[int, tuple[float, float]]:
         """A metric of two methods, by seed."""
-        first, second = (self.held(study).get((name, setting), {}) for name in (one, other))
-        found = {s: tuple(runs[s].summary.get(metric) for runs in (first, second)) for s in first if s in second}
-        return {seed: (float(a), float(b)) for seed, (a, b) in found.items() if a is not None and b is not None}
+        first, second = (self.held(study).get((name, setting), {}) for name in (method, other))
+        values = {s: tuple(runs[s].summary.get(metric) for runs in (first, second)) for s in first if s in second}
+        return {seed: (float(a), float(b)) for seed, (a, b) in values.items() if a is not None and b is not None}
 
-    def state(self, study: str, setting: str, one: str, other: str, metric: str) -> str:
+    def state(self, study: str, setting: str, method: str, other: str, metric: str) -> str:
         """What the ledger says of a gain that is printed; nothing where none is."""
         for row in self.by_study[study, setting]:
             rule = protocol(study).metrics[row.number.metric].partition(" ")[0]
             if row.gain is None or row.gain.reference != other:
                 continue
-            if rule == metric and row.number.labels in ((one,), (one, other)):
+            if rule == metric and row.number.labels in ((method,), (method, other)):
                 return row.state
         return ""
 
     @cached_property
     def by_study(self) -> dict[tuple[str, str], list[Row]]:
         """The ledger by study and setting."""
-        found: dict[tuple[str, str], list[Row]] = defaultdict(list)
+        ledger: dict[tuple[str, str], list[Row]] = defaultdict(list)
         for row in self.rows:
-            found[row.study, row.number.setting].append(row)
-        return found
+            ledger[row.study, row.number.setting].append(row)
+        return ledger
 
 
 def shipped_entries(spec: Spec, archive: Path) -> dict[tuple[str, str], dict[int, Run]]:
     """The finished runs of a study by method and setting. Where it is tuned, its trials say which runs are compared."""
     if spec.tuning is None:
         return entries_of(spec.cells(), Runs.of(archive))
-    found: dict[tuple[str, str], dict[int, Run]] = defaultdict(dict)
+    entries: dict[tuple[str, str], dict[int, Run]] = defaultdict(dict)
     with tempfile.TemporaryDirectory() as folder:
         study = Study(spec, Path(folder) / "store")
         reuse_archived(study, archive, keep=False)
-        for one, run in study.entries():
+        for planned, run in study.entries():
             if run and run.state == "finished":
-                found[one.cell.label, one.cell.setting][one.cell.seed] = run
-    return found
+                entries[planned.cell.label, planned.cell.setting][planned.cell.seed] = run
+    return entries
 
 
 def _spec(study: str) -> Spec:
@@ -325,49 +325,50 @@ def _stood_for(name: str, asked: str) -> str:
 
 
 def gain(
-    evidence: Evidence, study: str, setting: str, one: str, other: str, metric: str = METRIC
+    evidence: Evidence, study: str, setting: str, method: str, other: str, metric: str = METRIC
 ) -> Iterator[Quantity]:
     """Points of a metric of one method over another, paired by seed."""
-    for at, _, against in _places(study, setting, one, other):
-        pairs = evidence.pairs(study, at, one, against, metric)
+    for at, _, against in _places(study, setting, method, other):
+        pairs = evidence.pairs(study, at, method, against, metric)
         each = tuple(100 * (a - b) for a, b in pairs.values())
-        told = evidence.state(study, at, one, against, metric)
+        state = evidence.state(study, at, method, against, metric)
         name = ", ".join(filter(None, (_stood_for(at, setting), _stood_for(against, other))))
-        yield Quantity(name, _shown(each, "{:+z.1f}"), each, told, study)
+        yield Quantity(name, _shown(each, "{:+z.1f}"), each, state, study)
 
 
 def across(
-    evidence: Evidence, study: str, setting: str, one: str, other: str, metric: str = METRIC
+    evidence: Evidence, study: str, setting: str, method: str, other: str, metric: str = METRIC
 ) -> Iterator[Quantity]:
     """The same with a value for each setting, the mean over its seeds: an interval over settings, all of them run."""
-    gains = [evidence.pairs(study, at, one, against, metric) for at, _, against in _places(study, setting, one, other)]
+    places = _places(study, setting, method, other)
+    gains = [evidence.pairs(study, at, method, against, metric) for at, _, against in places]
     each = tuple(100 * sum(a - b for a, b in g.values()) / len(g) for g in gains) if all(gains) else ()
     above = f", above 0 in {sum(x > 0 for x in each)} of {len(each)} settings"
     yield Quantity(setting, f"{shown}{above}" if (shown := _shown(each, "{:+z.1f}")) else "", each)
 
 
 def growth(
-    evidence: Evidence, study: str, start: str, end: str, one: str, other: str, metric: str = METRIC
+    evidence: Evidence, study: str, start: str, end: str, method: str, other: str, metric: str = METRIC
 ) -> Iterator[Quantity]:
     """By how many points a gain is larger under one setting than under another, paired by seed."""
     for place in (start, end):
-        next(_places(study, place, one, other))
-    less, more = (evidence.pairs(study, at, one, other, metric) for at in (start, end))
+        next(_places(study, place, method, other))
+    less, more = (evidence.pairs(study, at, method, other, metric) for at in (start, end))
     each = tuple(100 * (more[s][0] - more[s][1] - less[s][0] + less[s][1]) for s in sorted(less) if s in more)
     yield Quantity(end, _shown(each, "{:+z.1f}"), each, study=study)
 
 
-def ratio(evidence: Evidence, study: str, setting: str, one: str, other: str, metric: str) -> Iterator[Quantity]:
+def ratio(evidence: Evidence, study: str, setting: str, method: str, other: str, metric: str) -> Iterator[Quantity]:
     """A count of one method over that of another, paired by seed."""
-    for at, _, against in _places(study, setting, one, other):
-        each = tuple(a / b for a, b in evidence.pairs(study, at, one, against, metric).values())
+    for at, _, against in _places(study, setting, method, other):
+        each = tuple(a / b for a, b in evidence.pairs(study, at, method, against, metric).values())
         yield Quantity(at, _shown(each, "{:.2f}"), each, study=study)
 
 
-def sooner(evidence: Evidence, study: str, setting: str, one: str, other: str, share: str) -> Iterator[Quantity]:
+def sooner(evidence: Evidence, study: str, setting: str, method: str, other: str, share: str) -> Iterator[Quantity]:
     """Rounds of another method to a share of its own last accuracy over those of one, by seed: least and greatest."""
-    for at, _, against in _places(study, setting, one, other):
-        ours, others = (evidence.held(study).get((name, at), {}) for name in (one, against))
+    for at, _, against in _places(study, setting, method, other):
+        ours, others = (evidence.held(study).get((name, at), {}) for name in (method, against))
         pairs = [(ours[seed], others[seed]) for seed in sorted(ours) if seed in others]
         pairs = [pair for pair in pairs if all(map(is_whole, pair))]
         each = tuple(_reaches(theirs, float(share)) / _reaches(mine, float(share)) for mine, theirs in pairs)
@@ -397,10 +398,10 @@ def rows(evidence: Evidence, paper: str, table: str) -> Iterator[Quantity]:
     mine = [row for row in mine if row.number.kind == "result"]
     require(bool(mine), "quantity", "name a table with printed numbers", f"{paper} | {table}")
     states = [row.state for row in mine]
-    told = "agrees" if set(states) == {"agrees"} else "differs" if "differs" in states else "not resolved"
+    state = "agrees" if set(states) == {"agrees"} else "differs" if "differs" in states else "not resolved"
     judged = any(row.judged for row in mine)
     text = f"{states.count('agrees')} of {len(states)}" if judged else ""
-    yield Quantity(table, text, told=told if judged else "not run")
+    yield Quantity(table, text, state=state if judged else "not run")
 
 
 def logs(_: Evidence, dataset: str, share: str) -> Iterator[Quantity]:
@@ -410,7 +411,7 @@ def logs(_: Evidence, dataset: str, share: str) -> Iterator[Quantity]:
         counts = (p.paper, p.table, p.dataset) == ("FedLA", "logs", dataset) and not p.setting.startswith("iid")
         if counts and p.setting.endswith(share) and p.mean is not None:
             by[p.setting][p.method] = p.mean
-    each = tuple(found["FedLA"] - found["FedAvg(uniform)"] for found in by.values())
+    each = tuple(accuracies["FedLA"] - accuracies["FedAvg(uniform)"] for accuracies in by.values())
     require(bool(each), "quantity", "name a data set and a participation of FedLA's logs", f"{dataset} | {share}")
     above = f"above 0 in {sum(x > 0 for x in each)} of {len(each)} configurations"
     yield Quantity(share, f"{_shown(each, '{:+z.2f}')}, {above}", each)
@@ -425,16 +426,16 @@ def first(_: Evidence, paper: str, table: str, method: str) -> Iterator[Quantity
     cells_ = [cell for cell in by.values() if method in cell]
     require(bool(cells_), "quantity", "name a method of a printed table", f"{paper} | {table} | {method}")
     ahead = sum(cell[method] > max(v for name, v in cell.items() if name != method) for cell in cells_)
-    yield Quantity(method, f"{ahead} of {len(cells_)}", told="agrees" if ahead == len(cells_) else "differs")
+    yield Quantity(method, f"{ahead} of {len(cells_)}", state="agrees" if ahead == len(cells_) else "differs")
 
 
 def number(_: Evidence, ids: str) -> Iterator[Quantity]:
     """A printed number by its id, or the points between two: "fedga-012 - fedga-007"."""
-    found = [_of(name.strip()) for name in ids.split(" - ")]
-    if len(found) == 1:
-        yield Quantity(ids, found[0].text)
+    numbers = [_of(name.strip()) for name in ids.split(" - ")]
+    if len(numbers) == 1:
+        yield Quantity(ids, numbers[0].text)
         return
-    points = [p.points * (p.mean or 0.0) for p in found]
+    points = [p.points * (p.mean or 0.0) for p in numbers]
     yield Quantity(ids, f"{points[0] - points[1]:+z.1f}")
 
 

@@ -86,12 +86,12 @@ class AverageProducts(Component):
 
     def combine(self, state: Tree, cohort: Cohort) -> Params:
         """Every client's change of A and B is that of the new factors, whose weighted sum is their change."""
-        found, total = dict(cohort.deltas), cohort.weights.update.sum()
+        deltas, total = dict(cohort.deltas), cohort.weights.update.sum()
         for names in factors(cohort.before):
             for name, new in zip(names, _refactored(cohort, cohort.deltas, *names)[:2], strict=True):
                 delta = (new - cohort.before[name]) / total
-                found[name] = delta.unsqueeze(0).expand_as(found[name]).to(found[name].dtype)
-        return found
+                deltas[name] = delta.unsqueeze(0).expand_as(deltas[name]).to(deltas[name].dtype)
+        return deltas
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
         """What was cut off."""

@@ -88,10 +88,10 @@ class Component(Checked):
     @classmethod
     def check_class(cls) -> None:
         """Raise ConfigError where the decorator is missing, a function is nearly a hook, or none of them is one."""
-        own: type = cls
-        written = vars(own).get("__annotations__", {})
-        if lost := [n for n, hint in written.items() if n not in hints_of(own) and "ClassVar" not in str(hint)]:
-            rule = f"must stand below @dataclass(frozen=True); {lost[0]!r} is not a field"
+        subclass: type = cls
+        hints = vars(subclass).get("__annotations__", {})
+        if missing := [n for n, hint in hints.items() if n not in hints_of(subclass) and "ClassVar" not in str(hint)]:
+            rule = f"must stand below @dataclass(frozen=True); {missing[0]!r} is not a field"
             raise ConfigError(f"the class {cls.__name__} {rule}")
         hooks = {name for base in HOOKED if issubclass(cls, base) for name in vars(base) if name[0] != "_"}
         users = [k for k in cls.__mro__ if issubclass(k, Component) and not k.__module__.startswith("fedskew.")]
@@ -254,10 +254,10 @@ def does_no_more(component: Component, kind: type[Component], *free: str) -> boo
 
 def overrides(component: Component, hook: str) -> bool:
     """Whether the component fills a hook: its class does, or the component that it forwards the hook to."""
-    found = getattr(type(component), hook)
-    if found is getattr(Component, hook):
+    attribute = getattr(type(component), hook)
+    if attribute is getattr(Component, hook):
         return False
-    inner = getattr(found, "forwards_to", None)  # see `forwarding`
+    inner = getattr(attribute, "forwards_to", None)  # see `forwarding`
     return inner is None or overrides(getattr(component, inner), hook)
 
 
@@ -477,8 +477,8 @@ def forwarding(inner: str, kind: type[Component]) -> Callable[[type[Any]], type[
 
 def hooks_of(kind: type[Component]) -> tuple[str, ...]:
     """Names of the public functions and properties that a kind of component may define, in the order of the source."""
-    found = {name: value for base in reversed(kind.__mro__) if base in HOOKED for name, value in vars(base).items()}
-    return tuple([n for n, value in found.items() if n[0] != "_" and isinstance(value, types.FunctionType | property)])
+    attrs = {name: value for base in reversed(kind.__mro__) if base in HOOKED for name, value in vars(base).items()}
+    return tuple([n for n, value in attrs.items() if n[0] != "_" and isinstance(value, types.FunctionType | property)])
 
 
 SLOTS: dict[str, type[Component]] = {
@@ -517,13 +517,13 @@ def versions(recorded: Any) -> dict[str, Any]:
         >>> versions({"name": "mine", "parts": [{"name": "local_balancer", "version": 2, "eps": 1.0}]})
         {'mine': 1, 'local_balancer': 2}
     """
-    found = dict[str, Any]()
+    by_name = dict[str, Any]()
     if isinstance(recorded, Mapping) and isinstance(recorded.get("name"), str):
-        found[recorded["name"]] = recorded.get("version", 1)
+        by_name[recorded["name"]] = recorded.get("version", 1)
     inner = recorded.values() if isinstance(recorded, Mapping) else recorded if isinstance(recorded, list) else ()
-    for one in inner:
-        found |= versions(one)
-    return found
+    for nested in inner:
+        by_name |= versions(nested)
+    return by_name
 
 
 def former(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
@@ -533,8 +533,8 @@ def former(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
         >>> former({"method": {"name": "tethered"}}, {"method": {"name": "tethered", "version": 2}})
         "version 1 of 'tethered', which is version 2 in this fedskew, with another formula or other defaults"
     """
-    then, here = (versions([config.get(slot) for slot in ("method", "partition", "model")]) for config in (was, now))
-    for name in (name for name in here if name in then and then[name] != here[name]):
-        told = f"version {str(then[name])[:20]} of {name!r}, which is version {here[name]} in this fedskew"
-        return f"{told}, with another formula or other defaults"
+    old, new = (versions([config.get(slot) for slot in ("method", "partition", "model")]) for config in (was, now))
+    for name in (name for name in new if name in old and old[name] != new[name]):
+        message = f"version {str(old[name])[:20]} of {name!r}, which is version {new[name]} in this fedskew"
+        return f"{message}, with another formula or other defaults"
     return ""

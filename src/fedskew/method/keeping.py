@@ -53,9 +53,9 @@ def in_projection(name: str, task: Task) -> bool:
         >>> in_projection("fc.out.weight", task), in_projection("fc.classifier.weight", task)
         (True, False)
     """
-    parent, _, own = task.head.rpartition(".")
+    parent, _, leaf = task.head.rpartition(".")
     layers = (f"{parent}.{layer}." if parent else f"{layer}." for layer in ("hidden", "out"))
-    return own == "classifier" and name.startswith(tuple(layers))
+    return leaf == "classifier" and name.startswith(tuple(layers))
 
 
 @lru_cache(maxsize=64)  # it is asked in every local step
@@ -82,17 +82,17 @@ def chosen(
         >>> sorted(chosen(("head", "conv1"), ("conv1.weight", "conv2.weight", "fc.weight"), task, "Private"))
         ['conv1.weight', 'fc.weight']
     """
-    found: set[str] = set()
+    selected: set[str] = set()
     for pattern in patterns:
         if pattern in GROUPS:
-            some = {name for name in names if in_group(name, pattern, task)}
+            matches = {name for name in names if in_group(name, pattern, task)}
         else:
-            some = {name for name in names if fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")}
-        if not some and pattern not in GROUPS:  # a network without such layers has none of them to keep
+            matches = {name for name in names if fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")}
+        if not matches and pattern not in GROUPS:  # a network without such layers has none of them to keep
             layers = [name.rpartition(".")[0] for name in names]
             raise FieldError(whose, field, f"name layers of the model{closest(pattern, [*layers, *GROUPS])}", pattern)
-        found |= some
-    return frozenset(found)
+        selected |= matches
+    return frozenset(selected)
 
 
 @dataclass(frozen=True)
@@ -173,8 +173,8 @@ def blocks(
     """
     ordered = sorted(names, key=lambda name: in_group(name, "head", task))  # stable: a module may name its head first
     if cuts:
-        found = [chosen((cut,), names, task, whose, "cuts") for cut in cuts]
-        starts = {next(name for name in ordered if name in some) for some in found if some}
+        cut_groups = [chosen((cut,), names, task, whose, "cuts") for cut in cuts]
+        starts = {next(name for name in ordered if name in group) for group in cut_groups if group}
         begins = [name in starts for name in ordered]
     else:
         layers = [name.split(".")[:-1] for name in ordered]

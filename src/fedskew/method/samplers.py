@@ -42,12 +42,12 @@ def realise(labels: Array, target: Array, draw: np.random.Generator) -> Array:
     bounds = labels[order].searchsorted(np.arange(len(target) + 1)).tolist()
     chosen = []
     for c, wanted in enumerate(target.tolist()):  # a hundred clients a round come by here: no array of a few numbers
-        own = order[bounds[c] : bounds[c + 1]]
-        if not wanted or not len(own):
+        rows = order[bounds[c] : bounds[c + 1]]
+        if not wanted or not len(rows):
             continue
-        copies, rest = divmod(int(wanted), len(own))
-        some = draw.permutation(own)  # drawn where none of it is wanted, too: later draws depend on it
-        chosen += [own] * copies
+        copies, rest = divmod(int(wanted), len(rows))
+        some = draw.permutation(rows)  # drawn where none of it is wanted, too: later draws depend on it
+        chosen += [rows] * copies
         if rest:
             chosen.append(some[:rest])
     return np.concatenate(chosen) if chosen else np.empty(0, np.int64)
@@ -135,8 +135,8 @@ class PoissonBatches(Sampler):
         steps = epochs * batched(pool, (*pace[:1], 1, pace[2]), draw).shape[1]
         rows = [pool[draw.random(len(pool)) * len(pool) < (size or len(pool))] for _ in range(steps)]
         out = np.full((steps, max(map(len, rows), default=1) or 1), -1, np.int64)
-        for target, own in zip(out, rows, strict=True):
-            target[: len(own)] = own
+        for padded, drawn in zip(out, rows, strict=True):
+            padded[: len(drawn)] = drawn
         return out.reshape(epochs, -1, out.shape[1])
 
 

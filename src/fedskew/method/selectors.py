@@ -143,8 +143,8 @@ class Failing(Random):
         """Raise FieldError unless there is one rate a client, and one below 1 of a client with rows."""
         fits = len(self.rates) in (0, fed.clients)
         demand(self, "rates", fits, f"be as many as there are clients, {fed.clients}")
-        some = bool((self.init_server({}, fed, task)["sizes"] > 0).any())
-        demand(self, "rates", some, "leave a client with rows of a rate below 1")
+        available = bool((self.init_server({}, fed, task)["sizes"] > 0).any())
+        demand(self, "rates", available, "leave a client with rows of a rate below 1")
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """The clients that may take part, as `Random` has them."""

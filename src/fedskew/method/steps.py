@@ -51,8 +51,8 @@ def decayed(grads: Params, params: Params, clip: float, weight_decay: float) -> 
         The new gradients.
 
     Example:
-        >>> one = {"w": torch.tensor([1.0, 0.0])}
-        >>> decayed({"w": torch.tensor([3.0, 4.0])}, one, clip=1.0, weight_decay=0.5)
+        >>> params = {"w": torch.tensor([1.0, 0.0])}
+        >>> decayed({"w": torch.tensor([3.0, 4.0])}, params, clip=1.0, weight_decay=0.5)
         {'w': tensor([1.1000, 0.8000])}
     """
     grads = clip_by_norm(grads, clip) if clip else grads
@@ -135,8 +135,8 @@ class BesideOwn(SGD):
     def start(self, params: Params, ctx: Context) -> tuple[Params, Tree]:
         """The broadcast parameters, two empty momentum buffers, and what the client kept."""
         params, memory = super().start(params, ctx)
-        own = {f"own_{buffer}": zeros for buffer, zeros in memory.items()}
-        return params, {**memory, **own, **ctx.memory[self.name]}
+        own_buffers = {f"own_{buffer}": zeros for buffer, zeros in memory.items()}
+        return params, {**memory, **own_buffers, **ctx.memory[self.name]}
 
     def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
         """No upload; what the client kept stays, as it is now."""
@@ -182,13 +182,13 @@ class AdamW(_WithinRound):
         """One step on one mini-batch."""
         grads, loss, carry = differentiate(carry)
         grads = clip_by_norm(grads, self.clip) if self.clip else grads
-        own = carry.memory[self.name]
-        m = {n: self.beta1 * a + (1 - self.beta1) * grads[n] for n, a in own["m"].items()}
-        v = {n: self.beta2 * a + (1 - self.beta2) * grads[n].square() for n, a in own["v"].items()}
-        t = own["t"] + 1
-        held, root = 1 - ctx.lr * self.weight_decay, _grown(self.beta2, t).sqrt()
+        moments = carry.memory[self.name]
+        m = {n: self.beta1 * a + (1 - self.beta1) * grads[n] for n, a in moments["m"].items()}
+        v = {n: self.beta2 * a + (1 - self.beta2) * grads[n].square() for n, a in moments["v"].items()}
+        t = moments["t"] + 1
+        shrink, root = 1 - ctx.lr * self.weight_decay, _grown(self.beta2, t).sqrt()
         rate = ctx.lr * root / _grown(self.beta1, t)
-        params = {n: held * w - rate * m[n] / (v[n].sqrt() + self.eps * root) for n, w in carry.params.items()}
+        params = {n: shrink * w - rate * m[n] / (v[n].sqrt() + self.eps * root) for n, w in carry.params.items()}
         memory = {**carry.memory, self.name: {"m": m, "v": v, "t": t}}
         return Carry(params, carry.buffers, memory), loss
 

@@ -82,9 +82,9 @@ class Method:
         if len(bases) > 1:
             raise ConfigError(f"parts must hold at most one classification loss; got {', '.join(bases)}")
         names = [c.name for c in self.components]
-        twice = sorted({n for n in names if names.count(n) > 1})
-        if twice:
-            raise ConfigError(f"components of a method must have different names; got {', '.join(twice)} twice")
+        repeated = sorted({n for n in names if names.count(n) > 1})
+        if repeated:
+            raise ConfigError(f"components of a method must have different names; got {', '.join(repeated)} twice")
 
     def _check_kinds(self) -> None:
         require(isinstance(self.name, str) and bool(self.name), "the name of a method", "be a word", self.name)
@@ -156,12 +156,12 @@ class Method:
             self._check_own_kept(changes.get("local", self.local))
             other = replace(self, **changes)
             return other if "name" in changes else replace(other, name=renamed(self, other.parts))
-        for place, found in self.ingredients():
-            if ingredient in (place, found.name):
-                _check_known(f"field of {found.name}", changes, [f.name for f in fields(found)])
+        for place, component in self.ingredients():
+            if ingredient in (place, component.name):
+                _check_known(f"field of {component.name}", changes, [f.name for f in fields(component)])
                 after: Method = _changed(self, place.split("."), changes)
                 return after
-        known = {name for place, found in self.ingredients() for name in (place, found.name)}
+        known = {name for place, component in self.ingredients() for name in (place, component.name)}
         raise unknown(f"ingredient of {self.name}", ingredient, known)
 
     def _check_own_kept(self, local: LocalStep) -> None:
@@ -260,8 +260,8 @@ def renamed(method: Method, parts: Sequence[Component]) -> str:
         >>> renamed(fedavg(), fedprox().parts)
         'fedavg(parts=proximal)'
     """
-    names, own = ([p.name for p in some if p.name != CrossEntropy.name] for some in (parts, method.parts))
-    if names == own:
+    names, old_names = ([p.name for p in group if p.name != CrossEntropy.name] for group in (parts, method.parts))
+    if names == old_names:
         return method.name
     return f"{method.name.partition('(')[0]}(parts={','.join(names) or 'none'})"
 

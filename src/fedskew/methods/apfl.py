@@ -53,18 +53,18 @@ class Mixed(BesideOwn):
     def step(self, carry: Carry, ctx: Context, differentiate: Differentiate) -> tuple[Carry, Tensor]:
         """One step of w, one of v and, where it is learnt, one of alpha, on one mini-batch."""
         memory, w = carry.memory[self.name], carry.params
-        own, alpha, statistics = memory["own"], memory["alpha"], memory.get("statistics", carry.buffers)
-        mixture = self._mixture(own, w, alpha)
+        v, alpha, statistics = memory["own"], memory["alpha"], memory.get("statistics", carry.buffers)
+        mixture = self._mixture(v, w, alpha)
         grads, _, seen = differentiate(carry._replace(params=mixture, buffers=statistics))
         grads = decayed(grads, mixture, self.clip, self.weight_decay)
         after, loss = super().step(carry, ctx, differentiate)
         # lr (alpha g) and (lr alpha) g differ by rounding: without momentum v keeps the bits that it had before
         slope_of_v, lr = (tree.scale(grads, alpha), ctx.lr) if self.momentum else (grads, ctx.lr * alpha)
         along, moved = self._along(slope_of_v, after.memory[self.name], "own_momentum")
-        moved = {**moved, "own": tree.add(own, along, -lr)}
+        moved = {**moved, "own": tree.add(v, along, -lr)}
         if self.learnt:
-            apart = tree.sub(own, w)
-            slope = sum(((grads[n] * apart[n]).sum() for n in grads), start=alpha.new_zeros(()))
+            difference = tree.sub(v, w)
+            slope = sum(((grads[n] * difference[n]).sum() for n in grads), start=alpha.new_zeros(()))
             after_step = (alpha - ctx.lr * slope).clamp(0, 1)
             moved["alpha"] = torch.where(memory["first"], after_step, alpha) if self.learns == "round" else after_step
             moved["first"] = torch.zeros_like(memory["first"])
@@ -77,10 +77,10 @@ class Mixed(BesideOwn):
         kept = ctx.memory[self.name]
         return {**self._mixture(kept["own"], params, kept["alpha"]), **kept.get("statistics", {})}
 
-    def _mixture(self, own: Params, w: Params, alpha: Tensor) -> Params:
+    def _mixture(self, v: Params, w: Params, alpha: Tensor) -> Params:
         """m. A share that stays at 1 gives v itself, which w + (v - w) misses by rounding."""
-        mixture: Params = tree.add(w, tree.sub(own, w), alpha)
-        return own if self.alpha == 1 and not self.learnt else mixture
+        mixture: Params = tree.add(w, tree.sub(v, w), alpha)
+        return v if self.alpha == 1 and not self.learnt else mixture
 
 
 def apfl(alpha: float = 0.5, learnt: bool = True, learns: Literal["round", "step"] = "round") -> Method:

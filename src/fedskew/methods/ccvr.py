@@ -69,8 +69,8 @@ class VirtualRepresentations(Component):
 
     def statistics(self, view: View) -> Tree:
         """{"mean": [C, F], "covariance": [C, F, F], "count": [C]} of the client's rows."""
-        found = F.class_statistics(view.out.features, view.batch.y, view.batch.mask, view.ctx.task.classes)
-        return dict(zip(STATISTICS, found, strict=True))
+        statistics = F.class_statistics(view.out.features, view.batch.y, view.batch.mask, view.ctx.task.classes)
+        return dict(zip(STATISTICS, statistics, strict=True))
 
     def to_sum(self, answer: Tree) -> Tree:
         """The sums that the statistics come of."""
@@ -82,8 +82,8 @@ class VirtualRepresentations(Component):
 
     def receive(self, state: Tree, answers: Answers, key: Tensor) -> Tree:
         """The pooled statistics."""
-        found = F.pooled_statistics(*(answers.values[n] for n in STATISTICS))
-        return {**state, **dict(zip(STATISTICS, found, strict=True))}
+        pooled = F.pooled_statistics(*(answers.values[n] for n in STATISTICS))
+        return {**state, **dict(zip(STATISTICS, pooled, strict=True))}
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
         """Features are drawn, and the classifier that was broadcast is trained on them."""

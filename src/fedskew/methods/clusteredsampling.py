@@ -74,8 +74,8 @@ class ClusteredByUpdate(Selector):
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """The rows of each client, and its last update: {"sizes": [N], "updates": leaves [N, ...]}."""
-        none = tree.expand(tree.zeros_like(params), fed.clients)
-        return {"sizes": fed.sizes.long(), "updates": none}
+        zeros = tree.expand(tree.zeros_like(params), fed.clients)
+        return {"sizes": fed.sizes.long(), "updates": zeros}
 
     def select(self, state: Tree, k: int, key: Tensor) -> Assignment:
         """Chains of one client, ordered by id; a client stands there as often as it was drawn."""
@@ -88,8 +88,8 @@ class ClusteredByUpdate(Selector):
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
         """The participants' new updates."""
-        news = cohort.trained
-        kept = {n: d.index_copy(0, cohort.ids.to(d.device), news[n].to(d)) for n, d in state["updates"].items()}
+        updates = cohort.trained
+        kept = {n: d.index_copy(0, cohort.ids.to(d.device), updates[n].to(d)) for n, d in state["updates"].items()}
         return {**state, "updates": kept}, None
 
 

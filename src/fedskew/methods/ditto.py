@@ -38,12 +38,12 @@ class Tethered(BesideOwn):
     def step(self, carry: Carry, ctx: Context, differentiate: Differentiate) -> tuple[Carry, Tensor]:
         """One step of w and one of v, on one mini-batch."""
         kept = carry.memory[self.name]
-        own, statistics = kept["own"], kept.get("statistics", carry.buffers)
-        grads, _, seen = differentiate(carry._replace(params=own, buffers=statistics))
+        v, statistics = kept["own"], kept.get("statistics", carry.buffers)
+        grads, _, seen = differentiate(carry._replace(params=v, buffers=statistics))
         after, loss = super().step(carry, ctx, differentiate)
-        pull = tree.add(decayed(grads, own, self.clip, self.weight_decay), tree.sub(own, ctx.params), self.penalty)
+        pull = tree.add(decayed(grads, v, self.clip, self.weight_decay), tree.sub(v, ctx.params), self.penalty)
         along, memory = self._along(pull, after.memory[self.name], "own_momentum")
-        memory = {**memory, "own": tree.add(own, along, -(self.personal_lr or ctx.lr))}
+        memory = {**memory, "own": tree.add(v, along, -(self.personal_lr or ctx.lr))}
         if "statistics" in kept:
             memory["statistics"] = seen.buffers
         return after._replace(memory={**after.memory, self.name: memory}), loss

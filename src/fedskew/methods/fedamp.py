@@ -54,8 +54,8 @@ class AttentiveMessages(Component):
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """{"models": those of all clients, [N, ...], "seen": [N]}."""
-        some = next(iter(params.values()))
-        return {"models": tree.expand(params, fed.clients), "seen": some.new_zeros(fed.clients)}
+        like = next(iter(params.values()))
+        return {"models": tree.expand(params, fed.clients), "seen": like.new_zeros(fed.clients)}
 
     def broadcast(self, state: Tree, ids: Tensor | None) -> tuple[Tree, Tree | None]:
         """u_k to each client of the cohort."""
@@ -88,8 +88,8 @@ class AttentiveMessages(Component):
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
         """The participants' new models."""
-        own = {n: cohort.before[n] + d for n, d in cohort.trained.items()}
-        models = {n: w.index_copy(0, cohort.ids.to(w.device), own[n].to(w)) for n, w in state["models"].items()}
+        new_models = {n: cohort.before[n] + d for n, d in cohort.trained.items()}
+        models = {n: w.index_copy(0, cohort.ids.to(w.device), new_models[n].to(w)) for n, w in state["models"].items()}
         return {"models": models, "seen": state["seen"].index_fill(0, cohort.ids.to(state["seen"].device), 1.0)}, None
 
     def personalize(self, params: Params, ctx: Context, gradient: Gradient) -> Params:

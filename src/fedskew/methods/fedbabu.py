@@ -49,8 +49,8 @@ class FineTune(Component):
 
     def personalize(self, params: Params, ctx: Context, gradient: Gradient) -> Params:
         """The parameters after the epochs, or after the steps."""
-        own = [n for n in params if n != COSINE_SCALE]
-        moving = [n for n in own if self.tuned == "all" or in_group(n, self.tuned, ctx.task)]
+        trainable = [n for n in params if n != COSINE_SCALE]
+        moving = [n for n in trainable if self.tuned == "all" or in_group(n, self.tuned, ctx.task)]
         if self.steps:
             return F.descended(params, gradient, self.lr, self.steps, moving)
         rows = int(ctx.owned.sum())

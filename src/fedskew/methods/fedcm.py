@@ -47,8 +47,8 @@ class ClientMomentum(Component):
 
     def correct(self, grads: Params, view: View) -> Params:
         """alpha g + (1 - alpha) D."""
-        told = view.ctx.shared[self.name]["momentum"]
-        return {n: self.alpha * g + (1 - self.alpha) * told[n] for n, g in grads.items()}
+        momentum = view.ctx.shared[self.name]["momentum"]
+        return {n: self.alpha * g + (1 - self.alpha) * momentum[n] for n, g in grads.items()}
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
         """-delta over the mean reach of a local run, in units of the rate."""

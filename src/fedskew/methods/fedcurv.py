@@ -48,8 +48,8 @@ class Curvature(Component):
 
     def init_server(self, params: Params, fed: Federation, task: Task) -> Tree:
         """{"fisher": F_j, "product": F_j y_j, leaves [N, ...], "due": [N], who took part in the last round}."""
-        none = tree.expand(tree.zeros_like(params), fed.clients)
-        return {"fisher": none, "product": none, "due": torch.zeros(fed.clients)}
+        zeros = tree.expand(tree.zeros_like(params), fed.clients)
+        return {"fisher": zeros, "product": zeros, "due": torch.zeros(fed.clients)}
 
     def broadcast(self, state: Tree, ids: Tensor | None) -> tuple[Tree, Tree | None]:
         """To each client the sums over the others."""
@@ -72,8 +72,8 @@ class Curvature(Component):
             out, _ = view.forward(params, kept["buffers"], x, real, train=False, key=view.key)
             return F.cross_entropy(out.logits, y)
 
-        found = F.fisher_diagonal(loss, kept["params"], batch.x, batch.y, batch.mask, self.fisher)
-        return {"fisher": found, "product": {n: f * kept["params"][n] for n, f in found.items()}}
+        fisher = F.fisher_diagonal(loss, kept["params"], batch.x, batch.y, batch.mask, self.fisher)
+        return {"fisher": fisher, "product": {n: f * kept["params"][n] for n, f in fisher.items()}}
 
     def receive(self, state: Tree, answers: Answers, key: Tensor) -> Tree:
         """The participants' parts are replaced."""
@@ -81,13 +81,13 @@ class Curvature(Component):
         def put(old: Tensor, new: Tensor) -> Tensor:
             return old.index_copy(0, answers.ids.to(old.device), new.to(old))
 
-        told = {kind: tree.map_tree(put, state[kind], answers.values[kind]) for kind in ("fisher", "product")}
-        return {**told, "due": torch.zeros_like(state["due"])}
+        replaced = {kind: tree.map_tree(put, state[kind], answers.values[kind]) for kind in ("fisher", "product")}
+        return {**replaced, "due": torch.zeros_like(state["due"])}
 
     def correct(self, grads: Params, view: View) -> Params:
         """g + 2 lam (sum F_j w - sum F_j y_j)."""
-        told = view.ctx.shared[self.name]
-        pull = {n: told["fisher"][n] * w - told["product"][n] for n, w in view.params.items()}
+        sums = view.ctx.shared[self.name]
+        pull = {n: sums["fisher"][n] * w - sums["product"][n] for n, w in view.params.items()}
         return {n: g + 2 * self.lam * pull[n] for n, g in grads.items()}
 
     def finish(self, local: LocalRun) -> tuple[Tree, Tree]:

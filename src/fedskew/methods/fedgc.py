@@ -56,8 +56,8 @@ class PrivateHead(Component):
 
     def personalize(self, params: Params, ctx: Context, gradient: Gradient) -> Params:
         """The model with the client's head; before its first round, the global model."""
-        own = ctx.memory[self.name]
-        return {**params, **{n: torch.where(own["seen"] > 0, h, params[n]) for n, h in own["head"].items()}}
+        memory = ctx.memory[self.name]
+        return {**params, **{n: torch.where(memory["seen"] > 0, h, params[n]) for n, h in memory["head"].items()}}
 
     def loss(self, view: View) -> Tensor:
         """Mean cross-entropy over the classes that the client has, ()."""

@@ -74,15 +74,16 @@ class GradientBalancer(Component):
 
     def learn(self, view: View) -> Tree:
         """The accumulators with the gradients of this mini-batch, and one step of the controller."""
-        own, controlled = view.memory[self.name], self._controlled(view)
+        memory, controlled = view.memory[self.name], self._controlled(view)
         weights = self._weights(view)
         truth = view.batch.y.unsqueeze(1) == torch.arange(view.ctx.task.classes, device=view.batch.y.device)
         size = (view.out.logits.sigmoid() - truth.to(view.out.logits)).abs() * view.batch.mask.unsqueeze(1)
         size = size / view.batch.mask.sum().clamp(min=1)
-        positive = own["positive"] + weights[0] * (size * truth).sum(0) * weights[2]
-        negative = own["negative"] + weights[1] * (size * ~truth).sum(0) * weights[2]
-        told = F.fedgrab_pid(negative - positive, own["earlier"], own["previous"], self.kp, self.ki, self.kd)
-        after = {"earlier": told[1], "previous": told[2], "u": own["u"] + told[0]}  # closed controllers stay at 0
+        positive = memory["positive"] + weights[0] * (size * truth).sum(0) * weights[2]
+        negative = memory["negative"] + weights[1] * (size * ~truth).sum(0) * weights[2]
+        errors = negative - positive, memory["earlier"], memory["previous"]
+        increment, earlier, previous = F.fedgrab_pid(*errors, self.kp, self.ki, self.kd)
+        after = {"earlier": earlier, "previous": previous, "u": memory["u"] + increment}  # closed controllers stay at 0
         return {"positive": positive, "negative": negative, **{n: v * controlled for n, v in after.items()}}
 
 

@@ -63,9 +63,9 @@ class GlobalSharpnessAware(SGD):
         """The parameters, and e."""
         params, memory = super().start(params, ctx)
         if self._keeps_model:
-            own = ctx.memory[self.name]
-            back = {n: own["seen"].to(x) * (own["old"][n] - x) for n, x in ctx.params.items()}
-            memory = {**memory, "old": ctx.params, "seen": torch.ones_like(own["seen"])}
+            kept = ctx.memory[self.name]
+            back = {n: kept["seen"].to(x) * (kept["old"][n] - x) for n, x in ctx.params.items()}
+            memory = {**memory, "old": ctx.params, "seen": torch.ones_like(kept["seen"])}
         else:
             back = tree.scale(ctx.shared[self.name]["moved"], -1.0)
         return params, {**memory, "ascent": F.sam_ascent(back, self.rho, norm=self.norm)}

@@ -57,8 +57,8 @@ class RealignedHeads(Component):
     def loss(self, view: View) -> Tensor:
         """Mean cross-entropy of A, plus that of V, ()."""
         features = view.out.features.detach()
-        (weight, bias), (own, shift) = self._head(view.params, "shared"), self._head(view.params, "own")
-        losses = (F.cross_entropy(features @ w.T + b, view.batch.y) for w, b in ((weight, bias), (own, shift)))
+        heads = (self._head(view.params, "shared"), self._head(view.params, "own"))
+        losses = (F.cross_entropy(features @ w.T + b, view.batch.y) for w, b in heads)
         return sum(map(view.batch.mean, losses), start=features.new_zeros(()))
 
     def serve(self, params: Params, state: Tree, task: Task) -> Params:
@@ -72,11 +72,11 @@ class RealignedHeads(Component):
 
     def personalize(self, params: Params, ctx: Context, gradient: Gradient) -> Params:
         """The model under ||V_c|| A_c and what stands beside it."""
-        (weight, bias), (own, shift) = self._head(params, "shared"), self._head(params, "own")
-        lent = F.lent_lengths(weight, own)
+        (weight, bias), (own_weight, own_bias) = self._head(params, "shared"), self._head(params, "own")
+        lent = F.lent_lengths(weight, own_weight)
         if self.beside == "none":
             return _under(params, ctx.task, lent, bias)
-        return _under(params, ctx.task, lent + (own if self.beside == "own" else weight), bias + shift)
+        return _under(params, ctx.task, lent + (own_weight if self.beside == "own" else weight), bias + own_bias)
 
     def _head(self, params: Params, whose: str) -> tuple[Tensor, Tensor]:
         """(weight, bias) of A or V; zeros where the model has no bias."""

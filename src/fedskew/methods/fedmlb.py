@@ -54,7 +54,7 @@ class HybridPaths(Component):
         names = tuple(name for name in view.params if name.partition(".")[0] not in view.ctx.memory)
         parts = blocks(names, view.ctx.task, self.cuts, type(self).__name__)
         behind = [frozenset[str]().union(*parts[m:]) for m in range(1, len(parts))]
-        terms = [self._path(view, names) for names in behind]
+        terms = [self._path(view, late) for late in behind]
         return view.batch.mean(torch.stack(terms).mean(0)) if terms else view.out.logits.new_zeros(())
 
     def _path(self, view: View, behind: frozenset[str]) -> Tensor:

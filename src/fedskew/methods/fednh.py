@@ -73,11 +73,11 @@ class NonParametricHead(Component):
 
     def directions(self, view: View) -> Tree:
         """{"mean": mu_k [C, F], "count": n_k [C] or what stands for it} of the kept model on all rows of the client."""
-        kept, batch, sure = view.memory[self.name], view.batch, None
+        kept, batch, confidence = view.memory[self.name], view.batch, None
         features = view.teacher(kept["params"], kept["buffers"]).features
         if self.weighs == "confidence":
-            sure = (-F.cross_entropy(self._logits(features, kept["params"], view), batch.y)).exp()
-        mean, count = F.class_prototypes(features, batch.y, batch.mask, view.ctx.task.classes, sure)
+            confidence = (-F.cross_entropy(self._logits(features, kept["params"], view), batch.y)).exp()
+        mean, count = F.class_prototypes(features, batch.y, batch.mask, view.ctx.task.classes, confidence)
         if self.weighs == "confidence":
             count = F.prototype_agreement(view.ctx.shared[self.name]["prototypes"].to(mean), mean)
         return {"mean": mean, "count": count}
@@ -93,8 +93,8 @@ class NonParametricHead(Component):
 
     def receive(self, state: Tree, answers: Answers, key: Tensor) -> Tree:
         """The smoothed prototypes."""
-        told, old = answers.values, state["prototypes"]
-        new = F.smoothed_prototypes(old, told["mean"].to(old), told["count"].to(old), self.smoothing)
+        directions, old = answers.values, state["prototypes"]
+        new = F.smoothed_prototypes(old, directions["mean"].to(old), directions["count"].to(old), self.smoothing)
         return {"prototypes": new, "due": torch.zeros_like(state["due"])}
 
     def loss(self, view: View) -> Tensor:

@@ -93,8 +93,8 @@ class RatioLoss(Component):
 
     def receive(self, state: Tree, answers: Answers, key: Tensor) -> Tree:
         """The change of the model by class, kept until the round ends; where they serve this round, the weights too."""
-        own = [self._weights(answers.values[name]) for name in state.get("head", ())]
-        return {**state, "changes": answers.values, "weights": [*own, state["weights"]][0]}
+        estimated = [self._weights(answers.values[name]) for name in state.get("head", ())]
+        return {**state, "changes": answers.values, "weights": [*estimated, state["weights"]][0]}
 
     def _weights(self, d: Tensor) -> Tensor:
         masked = self.ratio == "masked"

@@ -36,7 +36,7 @@ class PersonalHead(Component):
 
     def init_params(self, params: Params, task: Task, key: Tensor) -> Params:
         """{"personal_head.weight": [C, F], "personal_head.bias": [C]}, copies of the classifier."""
-        return {own: params[name].clone() for own, name in self._pairs(params, task)}
+        return {personal: params[name].clone() for personal, name in self._pairs(params, task)}
 
     def private(self, names: Sequence[str], task: Task) -> Collection[str]:
         """The second classifier."""
@@ -49,12 +49,12 @@ class PersonalHead(Component):
 
     def personalize(self, params: Params, ctx: Context, gradient: Gradient) -> Params:
         """The model with the sum of both classifiers."""
-        return {**params, **{name: params[name] + params[own] for own, name in self._pairs(params, ctx.task)}}
+        return {**params, **{name: params[name] + params[personal] for personal, name in self._pairs(params, ctx.task)}}
 
     def _pairs(self, params: Params, task: Task) -> list[tuple[str, str]]:
         """(name in the second classifier, name in the first) of weight and bias."""
         pairs = ((f"{self.name}.weight", task.weight), (f"{self.name}.bias", task.bias))
-        return [(own, name) for own, name in pairs if name in params]
+        return [(personal, name) for personal, name in pairs if name in params]
 
 
 @dataclass(frozen=True)

@@ -65,8 +65,8 @@ class DynamicSharpnessAware(SharpnessAware):
             return self._mixed(first, second), loss, seen
 
         after, loss = SGD.step(self, carry, ctx, partial(differentiate, rule=ahead))
-        own = {**after.memory[self.name], "mu": tree.add(mu, tree.sub(taken[-1], common))}
-        return after._replace(memory={**after.memory, self.name: own}), loss
+        memory = {**after.memory[self.name], "mu": tree.add(mu, tree.sub(taken[-1], common))}
+        return after._replace(memory={**after.memory, self.name: memory}), loss
 
     def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
         """mu_k is uploaded, and stays."""

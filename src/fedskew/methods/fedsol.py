@@ -79,12 +79,12 @@ class StabilisedOrthogonal(SGD):
     def _ascent(self, slope: Params, w: Params, ctx: Context) -> Params:
         """e."""
         head = (ctx.task.weight, ctx.task.bias)
-        some = {n: d if self.perturbs == "all" or n in head else torch.zeros_like(d) for n, d in slope.items()}
+        masked = {n: d if self.perturbs == "all" or n in head else torch.zeros_like(d) for n, d in slope.items()}
         if self.scale == "fixed":
-            return F.sam_ascent(some, self.rho)
-        size = torch.stack([d.square().sum() for d in some.values()]).sum().sqrt() + 1e-12
-        moved = {n: (w[n] - ctx.params[n]).abs() for n in some}
-        return {n: self.rho * F.unit_columns(moved[n]) * d / size for n, d in some.items()}
+            return F.sam_ascent(masked, self.rho)
+        size = torch.stack([d.square().sum() for d in masked.values()]).sum().sqrt() + 1e-12
+        moved = {n: (w[n] - ctx.params[n]).abs() for n in masked}
+        return {n: self.rho * F.unit_columns(moved[n]) * d / size for n, d in masked.items()}
 
 
 def fedsol(rho: float = 1.0) -> Method:

@@ -98,8 +98,8 @@ def fedspeed(alpha: float = 0.1, rho: float = 0.1, average: Literal["cohort", "a
     """
     if average not in ("cohort", "all"):
         raise unknown("average", average, ("cohort", "all"))
-    own = average == "cohort"
-    part = UploadedRegulariser(alpha) if own else DynamicRegulariser(alpha)
-    server = CorrectedMean(alpha=alpha) if own else DynamicCorrection(alpha=alpha)
+    of_cohort = average == "cohort"
+    part = UploadedRegulariser(alpha) if of_cohort else DynamicRegulariser(alpha)
+    server = CorrectedMean(alpha=alpha) if of_cohort else DynamicCorrection(alpha=alpha)
     local = SharpnessAware(rho=rho)
     return Method("fedspeed", (part,), weighting=Uniform(), server=server, local=local, reference="sun2023speed")

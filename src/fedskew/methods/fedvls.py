@@ -46,8 +46,8 @@ class VacantClasses(Component):
         logits, batch, counts = view.out.logits, view.batch, view.ctx.used
         distilled = F.vacant_distillation(logits, view.teacher().logits, counts == 0)
         suppressed = F.logit_suppression(logits, batch.y, counts, batch.mask)
-        own = batch.mean(F.fedvls_loss(logits, batch.y, counts))
-        return own + self.lam * batch.mean(distilled) + self.suppression * suppressed
+        classified = batch.mean(F.fedvls_loss(logits, batch.y, counts))
+        return classified + self.lam * batch.mean(distilled) + self.suppression * suppressed
 
 
 def fedvls(lam: float = 0.1, suppression: float = 0.005) -> Method:

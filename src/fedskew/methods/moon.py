@@ -27,8 +27,8 @@ class ModelContrastive(Component):
     Source: Li et al. 2021, algorithm 1 and section 3.3, https://arxiv.org/abs/2103.16257
 
     Example:
-        >>> one, other = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 2.0]])
-        >>> F.moon_contrastive(one, torch.tensor([[1.0, 1.0]]), other, 0.5)
+        >>> z, z_previous = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 2.0]])
+        >>> F.moon_contrastive(z, torch.tensor([[1.0, 1.0]]), z_previous, 0.5)
         tensor([0.2176])
     """
 

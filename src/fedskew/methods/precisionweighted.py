@@ -50,21 +50,21 @@ class PrecisionWeighted(SGD):
         seen: list[Params] = []
 
         def noted(carry: Carry, batch: int = 0, rule: Rule | None = None) -> tuple[Params, Tensor, Carry]:
-            found = differentiate(carry, batch, rule)
-            seen.append(found[0])
-            return found
+            differentiated = differentiate(carry, batch, rule)
+            seen.append(differentiated[0])
+            return differentiated
 
         after, loss = super().step(carry, ctx, noted)
-        own, rest = after.memory[self.name], 1 - self.beta2
-        second = {n: self.beta2 * v + rest * seen[0][n].square() for n, v in own["second"].items()}
-        learnt = {**own, "second": second, "whole": self.beta2 * own["whole"] + rest}
+        memory, rest = after.memory[self.name], 1 - self.beta2
+        second = {n: self.beta2 * v + rest * seen[0][n].square() for n, v in memory["second"].items()}
+        learnt = {**memory, "second": second, "whole": self.beta2 * memory["whole"] + rest}
         return Carry(after.params, after.buffers, {**after.memory, self.name: learnt}), loss
 
     def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
         """v, corrected for its start at 0, is uploaded."""
-        own = local.memory[self.name]
-        whole = own["whole"].clamp(min=1e-30)
-        return {"variance": {n: v / whole.to(v) for n, v in own["second"].items()}}, {}
+        memory = local.memory[self.name]
+        whole = memory["whole"].clamp(min=1e-30)
+        return {"variance": {n: v / whole.to(v) for n, v in memory["second"].items()}}, {}
 
     def combine(self, state: Tree, cohort: Cohort) -> Params:
         """a_k delta_k / p_k, whose average under the weights p is sum_k a_k delta_k."""

@@ -77,13 +77,13 @@ class ControlVariate(Component):
 
     def finish(self, local: LocalRun) -> tuple[Tree, Tree]:
         """c_k+ - c_k as the upload, with the rate of this round; c_k+ stays."""
-        own, common = local.memory[self.name]["c"], local.ctx.shared[self.name]["c"]
+        c_k, c = local.memory[self.name]["c"], local.ctx.shared[self.name]["c"]
         reach = local.report.a_norm if self.division == "reach" else local.report.steps
         travel = (reach * local.ctx.lr).clamp(min=1e-30)  # a client without steps has moved by 0 as well
-        after = F.scaffold_control(own, common, tree.sub(local.params, local.ctx.params), travel)
+        after = F.scaffold_control(c_k, c, tree.sub(local.params, local.ctx.params), travel)
         if self.option == 1:
             after = local.memory[self.name]["gradient"]
-        return {"change": tree.sub(after, own)}, {**local.memory[self.name], "c": after}
+        return {"change": tree.sub(after, c_k)}, {**local.memory[self.name], "c": after}
 
     def absorb(self, state: Tree, cohort: Cohort, key: Tensor) -> tuple[Tree, Tree | None]:
         """c + (1 / N) sum_k (c_k+ - c_k)."""

@@ -19,12 +19,12 @@ SLOTS: dict[Any, str] = {Component: "parts"} | {kind: slot for slot, kind in met
 
 def _brought(slot: str) -> Iterator[Brought]:
     """The ingredients of a slot that methods of plug-ins bring."""
-    for one in methods.METHODS.added.values():
-        for ingredient in dict(one.thing().ingredients()).values():
+    for added in methods.METHODS.added.values():
+        for ingredient in dict(added.thing().ingredients()).values():
             name, kind = ingredient.name, type(ingredient)
             derived = SLOTS[next(filter(SLOTS.__contains__, kind.__mro__))]
             if derived == slot and kind is not INGREDIENTS[slot].own.get(name):
-                yield Brought(one.distribution, name, kind)
+                yield Brought(added.distribution, name, kind)
 
 
 _named: dict[str, dict[str, type[Component]]] = {slot: {} for slot in SLOTS.values()}
