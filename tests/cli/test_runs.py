@@ -7,11 +7,13 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import fedskew as fs
+from fedskew.cli import records
 from fedskew.records.files import Hold, InUseError
 from support.command import SMALL, fedskew, json_of, mistake, output_of, printed
 
@@ -253,6 +255,12 @@ def test_rounds_are_not_read_for_a_list(runs: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(listing, "_last", lambda file: pytest.fail("rounds were read"))
     assert len(listing.described([runs])) == 3
     assert set(seen) == {"config.json", "summary.json"} and len(seen) == 6
+
+
+def test_of_many_classes_those_with_rows_are_counted() -> None:
+    row = {"round": 1, "per_class_recall": [0.5] * 70, "support": [1] * 65 + [0] * 5}
+    head = next(records._classes(SimpleNamespace(rows=[row], config={}, serves="global")))
+    assert head.endswith("the worst 60 of 65 classes")
 
 
 def test_show_draws_curves_and_bars_and_says_the_command_that_repeats_the_run(runs: Path) -> None:

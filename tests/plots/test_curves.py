@@ -171,6 +171,14 @@ def test_seeds_evaluated_in_different_rounds_are_aligned(tmp_path: Path) -> None
     assert curve.megabytes.tolist() == [2, 4, 6] and curve.seconds.tolist() == [0.5, 1, 1.5]
 
 
+def test_one_seed_with_a_metric_has_no_band(tmp_path: Path) -> None:
+    written(tmp_path / "a", [0.2, 0.4], seed=0)
+    written(tmp_path / "b", [None, None], seed=1)
+    (group,) = plots.groups_of(find_runs([tmp_path]))
+    curve = plots.curve_of(group.runs, "accuracy")
+    assert curve is not None and curve.mean.tolist() == [0.2, 0.4] and curve.low is curve.high is None
+
+
 def drawn(folders: list[Path]) -> Any:
     figure = plots._compared(plots.groups_of(folders))
     figure.canvas.draw()

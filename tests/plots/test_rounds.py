@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from fedskew.config.flags import experiment_from
 from fedskew.errors import ConfigError, RecordError
@@ -72,6 +74,20 @@ def test_per_class_shows_the_mean_of_the_cohort_beside_single_clients(recorded: 
     figure = diagplots.per_class([diagplots.PlottedRun("x", run.folder, run.config, run.rows)])
     titles = [axes.get_title() for axes in figure.axes]
     assert any(t.startswith("mean of") for t in titles) and any(t.startswith("aggregated") for t in titles)
+
+
+def test_a_class_has_one_colour_in_all_panels(tmp_path: Path) -> None:
+    runs = []
+    for name, classes in (("a", [0, 1, 2]), ("b", [0, 2])):
+        labels = np.array(classes * 4)
+        (tmp_path / name / "features").mkdir(parents=True)
+        features = np.random.default_rng(0).normal(size=(len(labels), 3)).astype(np.float32)
+        save_file({"features": features, "labels": labels}, tmp_path / name / "features" / "x.safetensors")
+        row = {"round": 1, "diagnostics": {"features": {"file": "features/x.safetensors"}}}
+        runs.append(diagplots.PlottedRun(name, tmp_path / name, {}, [row]))
+    left, right = diagplots.tsne(runs).axes[:2]
+    colours = [{c.get_label(): tuple(c.get_facecolor()[0]) for c in panel.collections} for panel in (left, right)]
+    assert colours[0] == colours[1] and len(set(colours[0].values())) == 3
 
 
 def test_a_figure_of_what_was_not_recorded_says_how_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -304,7 +304,7 @@ def _classes(run: Run) -> Iterator[str]:
     listed = [(c, recall) for c, (recall, rows) in enumerate(zip(recalls, support, strict=True)) if rows]
     note = ""
     if len(listed) > MANY:
-        listed, note = sorted(listed, key=lambda pair: pair[1])[:MANY], f", the worst {MANY} of {len(recalls)} classes"
+        listed, note = sorted(listed, key=lambda pair: pair[1])[:MANY], f", the worst {MANY} of {len(listed)} classes"
     named = [str(labels[c])[:LONGEST] if c < len(labels) and labels[c] != str(c) else "" for c, _ in listed]
     rows = [[str(c), name, f"{recall:.4f}", BLOCKS[-1] * round(40 * recall)]
             for (c, recall), name in zip(listed, named, strict=True)]  # fmt: skip

@@ -134,7 +134,7 @@ def curve_of(runs: Sequence[Run], metric: str, points: int = 10**6) -> Curve | N
         _, rows, columns = np.intersect1d(evaluated, picked, return_indices=True)
         whole[:, i, columns] = np.array([values, *spent])[:, rows]
     mean, sent, seconds, steps = np.nanmean(whole, 1)
-    low, high = (np.nanmin(whole[0], 0), np.nanmax(whole[0], 0)) if len(runs) > 1 else (None, None)
+    low, high = (np.nanmin(whole[0], 0), np.nanmax(whole[0], 0)) if len(seeds) > 1 else (None, None)
     return Curve(picked, sent, seconds, steps, mean, low, high, len(rounds))
 
 

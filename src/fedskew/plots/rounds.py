@@ -322,13 +322,13 @@ def tsne(runs: list[PlottedRun]) -> Figure:
     from sklearn.manifold import TSNE
 
     figure, (panels,) = panels_of(1, len(runs), 6.4 if len(runs) < 3 else 4.6)
-    for run, axes in zip(runs, panels, strict=True):
-        number, row = run.diagnosed("features")[-1]
-        x, y = _features(run, row)
+    last = [run.diagnosed("features")[-1] for run in runs]
+    rows = [_features(run, row) for run, (_, row) in zip(runs, last, strict=True)]
+    classes = np.unique(np.concatenate([y for _, y in rows]))  # a class has one colour in all panels
+    colours = canvas.matplotlib().colormaps["tab10" if len(classes) <= 10 else "tab20"]
+    for run, axes, (number, _), (x, y) in zip(runs, panels, last, rows, strict=True):
         wide = min(30.0, max(2.0, (len(x) - 1) / 3))
         place = TSNE(2, perplexity=wide, init="pca", random_state=0).fit_transform(x)
-        classes = np.unique(y)
-        colours = canvas.matplotlib().colormaps["tab10" if len(classes) <= 10 else "tab20"]
         for i, c in enumerate(classes):
             name = run.class_names[c] if c < len(run.class_names) else str(c)
             axes.scatter(*place[y == c].T, s=7, color=colours(i % colours.N), label=canvas.entry(name), lw=0)
