@@ -160,6 +160,14 @@ def test_a_value_that_is_no_finite_number_is_no_point_of_a_curve(tmp_path: Path)
     assert (rounds, values.tolist()) == ([2], [0.5])
 
 
+def test_bytes_that_are_no_number_leave_the_curve_over_rounds(tmp_path: Path) -> None:
+    file = written(tmp_path / "a", [0.25, 0.5]) / "rounds.jsonl"
+    row, *rest = file.read_text().splitlines()
+    file.write_text("\n".join([json.dumps({**json.loads(row), "upload_bytes": float("nan")}), *rest]) + "\n")
+    curve = plots.curve_of(plots.groups_of([tmp_path / "a"])[0].runs, "accuracy")
+    assert curve is not None and curve.mean.tolist() == [0.25, 0.5] and np.isnan(curve.megabytes).all()
+
+
 def test_seeds_evaluated_in_different_rounds_are_aligned(tmp_path: Path) -> None:
     written(tmp_path / "a", [0.2, None, 0.4], seed=0)
     written(tmp_path / "b", [0.4, 0.6], seed=1)

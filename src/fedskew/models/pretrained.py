@@ -238,8 +238,8 @@ def _place(network: Any, classes: int) -> str:
     base = _base(network)
     inside = {id(m) for m in base.modules()} if base is not network else set()
     linear = [(n, m) for n, m in network.named_modules() if isinstance(m, nn.Linear) and id(m) not in inside]
-    names: list[str] = [name for name, layer in linear if layer.out_features == classes]
-    rule = f"have one linear classifier of {classes} classes behind its backbone"
+    names: list[str] = [name for name, layer in linear if layer.out_features == classes and layer.in_features]
+    rule = f"have one linear classifier with inputs and {classes} classes behind its backbone"
     require(len(names) == 1, f"the model {type(network).__name__}", rule, names or [name for name, _ in linear])
     return names[0]
 

@@ -133,7 +133,8 @@ def curve_of(runs: Sequence[Run], metric: str, points: int = 10**6) -> Curve | N
     for i, (evaluated, values, *spent) in enumerate(seeds):
         _, rows, columns = np.intersect1d(evaluated, picked, return_indices=True)
         whole[:, i, columns] = np.array([values, *spent])[:, rows]
-    mean, sent, seconds, steps = np.nanmean(whole, 1)
+    known = np.isfinite(whole).sum(1)  # none of bytes or seconds that a damaged record holds
+    mean, sent, seconds, steps = np.nansum(whole, 1) / np.where(known, known, np.nan)
     low, high = (np.nanmin(whole[0], 0), np.nanmax(whole[0], 0)) if len(seeds) > 1 else (None, None)
     return Curve(picked, sent, seconds, steps, mean, low, high, len(rounds))
 
