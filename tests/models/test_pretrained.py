@@ -231,6 +231,9 @@ def test_what_cannot_be_trained_is_one_line(tmp_path: Path) -> None:
     config = json.loads((folder_of("bert") / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"problem_type": "regression"}))
     assert "fedskew has no regression" in refused(HF(path=str(tmp_path), weights="random"))
+    config = json.loads((folder_of("llama") / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"hidden_size": 0}))
+    assert "must have one linear classifier with inputs" in refused(HF(path=str(tmp_path), weights="random"))
 
 
 @pytest.fixture
