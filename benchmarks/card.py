@@ -6,8 +6,7 @@ python benchmarks/card.py --out then --before results/card   # goes on where an 
 python benchmarks/card.py --out /tmp/card --device cpu       # a rehearsal with a small workload
 
 Parts: `fedgr` and `connections` (is a chain faster than a stack on a real federation, and what of a stack costs?),
-`tests`, `evaluation` (of a test set, as it is and recorded; and what a process pays once), `batched` and `chained`
-(profiles of the two engines), `papers`, `others` (speeds of other workloads).
+`tests`, `batched` and `chained` (profiles of the two engines), `papers`, `others` (speeds of other workloads).
 
 Each part has its own time limit, and is done once a commit; what it wrote until then stays. In --out: card.json says
 how parts ended, output.txt what they printed, gpu.jsonl the speeds (`python benchmarks/speed/gpu.py --table FILE`),
@@ -67,14 +66,11 @@ def parts(args: argparse.Namespace) -> dict[str, Part]:
     federation, rounds = (FEDERATION, "4") if card else (REHEARSED, "2")
     speed = ("benchmarks/speed/gpu.py", *where, *precise, "--repeats", "1", "--rounds", rounds, "--timeout", "60")
     speed += ("--out", str(args.out / "gpu.jsonl"), "--workloads")
-    evaluation = ("benchmarks/speed/evaluation.py", *where, *precise)
-    evaluation += () if card else ("--rows", "200", "--workloads", "mnist-lr,char-lstm")
     profile = ("benchmarks/speed/peer_fedskew.py", federation, *where, *precise, "--rounds", "2", "--profile")
     found = (
         Part("fedgr", 200, (*speed, federation, "--peers", STEP_0)),
         Part("connections", 40, (*speed, federation, "--peers", "fedskew chained"), MANY),
         Part("tests", 180, ("-m", "pytest", "-vv", "-n", "0", "-p", "no:cacheprovider", "--maxfail", "8", *TESTS)),
-        Part("evaluation", 45, evaluation),
         *(Part(name, 70, (*profile, "--engine", name)) for name in ("batched", "chained")),
         Part(
             "papers", 600,
