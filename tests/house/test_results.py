@@ -21,7 +21,7 @@ def results() -> ModuleType:
 
 
 @pytest.mark.thorough
-def test_the_ledger_and_its_page_are_those_of_the_committed_runs(results: ModuleType) -> None:
+def test_the_ledger_and_its_page_are_those_of_the_committed_runs(results: ModuleType, data_dir: Path) -> None:
     made = results.papers()
     for path, text in made.items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name} differs: run scripts/results.py"
