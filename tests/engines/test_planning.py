@@ -11,6 +11,7 @@ import torch
 
 import fedskew as fs
 from fedskew.engines.clients import client_source
+from fedskew.engines.measures import Traffic
 from fedskew.engines.planning import Planner
 from fedskew.method.paces import Fixed
 from fedskew.method.samplers import WIDE, Shuffle, batched
@@ -63,3 +64,10 @@ def test_chains_refuse_what_needs_single_clients() -> None:
     for method in (fs.methods.scaffold(), fs.methods.moon(), fs.methods.fedgr(), fs.methods.fedgc()):
         with pytest.raises(fs.ConfigError, match="must not pass a model from client to client beside"):
             go(skewed(), replace(method, selector=chained))
+
+
+def test_a_quota_goes_down_with_eight_bytes_a_class() -> None:
+    traffic, chains = Traffic(), torch.tensor([[0], [2]])
+    for quota in (None, torch.ones(2, 3, dtype=torch.int64)):
+        traffic.add_training(Assignment(chains, quota), {}, {}, update_bytes=10, broadcast_bytes=100)
+    assert (traffic.contacts, traffic.up, traffic.down) == (4, 40, 400 + 2 * 3 * 8)

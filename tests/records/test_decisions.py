@@ -17,6 +17,7 @@ from fedskew.records.decisions import (
     FEW,
     SMALL,
     choose_threshold,
+    client_names,
     net_benefit,
     parsed_rule,
     reliability,
@@ -179,3 +180,8 @@ def test_each_client_is_a_report_of_its_own_and_few_rows_rank_nothing() -> None:
     ):
         with pytest.raises(ConfigError, match=re.escape(told)):
             found["clients"][name]
+
+
+def test_a_row_has_the_name_of_its_client() -> None:
+    owners = np.array([-1, 0, 1])
+    assert client_names(owners, ["a", "b"]) == ["", "a", "b"] and client_names(owners) == ["", "0", "1"]
